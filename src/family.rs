@@ -1,0 +1,165 @@
+//! The families that this program adds: what one is, and how it is written.
+//!
+//! A [`Desc`] spells name, kind and HELP of a family exactly once, as a constant beside the code that
+//! fills it. A [`Family`] is built anew for each scrape, so a sample that is not known is simply not
+//! there. Writing is left to the `prometheus` crate: it escapes label values the way every client does.
+
+use std::fmt;
+
+use prometheus::proto;
+use prometheus::{Encoder, TextEncoder};
+
+/// Whether a family may only rise (until its engine restarts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Goes up and down.
+    Gauge,
+    /// Only goes up; falls to 0 with the engine's restart.
+    Counter,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        })
+    }
+}
+
+/// Name, kind and HELP of one of our families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Desc {
+    /// Name on the wire, with its unit (`_bytes`, `_seconds`, `_ratio`).
+    pub name: &'static str,
+    /// Gauge or counter.
+    pub kind: Kind,
+    /// One sentence of plain English: what it means, and what it does not.
+    pub help: &'static str,
+}
+
+impl Desc {
+    /// A gauge.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Desc {
+        Desc { name, kind: Kind::Gauge, help }
+    }
+
+    /// A counter.
+    pub const fn counter(name: &'static str, help: &'static str) -> Desc {
+        Desc { name, kind: Kind::Counter, help }
+    }
+}
+
+/// Names and values of a sample's labels; an empty value is the same as no label and is left out.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// One family with the samples of this scrape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// What it is.
+    pub desc: Desc,
+    /// What is known of it now.
+    pub samples: Vec<(Labels, f64)>,
+}
+
+impl Family {
+    /// A family without samples yet.
+    pub fn new(desc: Desc) -> Family {
+        Family { desc, samples: Vec::new() }
+    }
+
+    /// A family of one sample without labels; without samples where the value is not known.
+    pub fn single(desc: Desc, value: impl Into<Option<f64>>) -> Family {
+        let mut family = Family::new(desc);
+        family.push(Vec::new(), value);
+        family
+    }
+
+    /// Adds a sample. Unknown (`None`) and non-finite values add nothing: unknown is an absent sample.
+    pub fn push(&mut self, labels: Labels, value: impl Into<Option<f64>>) {
+        match value.into() {
+            Some(value) if value.is_finite() => {
+                let labels = labels.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+                self.samples.push((labels, value));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Writes families in text 0.0.4, in the order given. A family without samples is not written.
+pub fn encode(families: &[Family]) -> String {
+    let known: Vec<proto::MetricFamily> = families.iter().filter(|f| !f.samples.is_empty()).map(proto_family).collect();
+    let mut text = Vec::new();
+    // The encoder refuses only an empty family or name; neither gets here.
+    if let Err(error) = TextEncoder::new().encode(&known, &mut text) {
+        tracing::error!(%error, "own families could not be encoded");
+        return String::new();
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn proto_family(family: &Family) -> proto::MetricFamily {
+    let mut out = proto::MetricFamily::default();
+    out.set_name(family.desc.name.to_owned());
+    out.set_help(family.desc.help.to_owned());
+    out.set_field_type(match family.desc.kind {
+        Kind::Gauge => proto::MetricType::GAUGE,
+        Kind::Counter => proto::MetricType::COUNTER,
+    });
+    out.set_metric(
+        family.samples.iter().map(|(labels, value)| proto_metric(family.desc.kind, labels, *value)).collect(),
+    );
+    out
+}
+
+fn proto_metric(kind: Kind, labels: &Labels, value: f64) -> proto::Metric {
+    let mut metric = proto::Metric::from_label(labels.iter().map(|(name, text)| proto_label(name, text)).collect());
+    match kind {
+        Kind::Gauge => {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        Kind::Counter => {
+            let mut counter = proto::Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        }
+    }
+    metric
+}
+
+fn proto_label(name: &str, value: &str) -> proto::LabelPair {
+    let mut pair = proto::LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Desc = Desc::gauge("kvtier_x_bytes", "Help with a \\ in it.");
+
+    #[test]
+    fn unknown_is_an_absent_sample_and_an_empty_family_is_not_written() {
+        let mut family = Family::new(D);
+        family.push(vec![], None);
+        family.push(vec![], f64::NAN);
+        family.push(vec![], f64::INFINITY);
+        assert_eq!(encode(&[family]), "");
+    }
+
+    #[test]
+    fn label_values_are_escaped_and_empty_ones_left_out() {
+        let mut family = Family::new(D);
+        family.push(vec![("model_name", "a\"b\\c\nd".into()), ("engine", String::new())], 34_359_738_368.0);
+        assert_eq!(
+            encode(&[family]),
+            "# HELP kvtier_x_bytes Help with a \\\\ in it.\n# TYPE kvtier_x_bytes gauge\n\
+             kvtier_x_bytes{model_name=\"a\\\"b\\\\c\\nd\"} 34359738368\n"
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! kvtier-exporter: an exporter and correction proxy for engines with a KV offload tier.
+//!
+//! ```text
+//! GET /metrics ─► deadline = min(configured timeout, X-Prometheus-Scrape-Timeout-Seconds − 0.5 s)
+//!    ├─► upstream: one fetch shared by all waiting clients ─► bytes
+//!    │      [openmetrics] ─► exposition ─► dialect ─► model ─► bound ─┬─► correct
+//!    │                     (borrowed, total)   (engines, tiers)       └─► derive
+//!    │      a failure ─► kvtier_upstream_up 0 and its reason; the rest of the answer still comes
+//!    └─► host: last sample of each collector and its age
+//! rewrite ─► slices of the body with inserts between ─► text/plain; version=0.0.4
+//! ```
+//!
+//! Left of [`model`] everything knows engines by their spelling; right of it nothing does.
+//!
+//! | room | what it is | kind |
+//! |---|---|---|
+//! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
+//! | [`server`] | routes, limits, drain | I/O |
+//! | [`scrape`] | the way of one scrape: fetch, pipeline, host, own families | I/O |
+//! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
+//! | [`pipeline`] | the pure middle as one function | pure |
+//! | [`openmetrics`] | an OpenMetrics page turned into text 0.0.4 | pure |
+//! | [`exposition`] | total, zero-copy scanner of text 0.0.4 | pure |
+//! | [`dialect`] | one file an engine or connector: its names, read into the model | pure |
+//! | [`model`] | Snapshot, Engine, Tier: the nouns | pure |
+//! | [`settings`] | what the operator and the box add to a page | pure |
+//! | [`bound`] | size and fill of a tier, each with its source and terms | pure |
+//! | [`correct`] | which upstream family is replaced by what, and why | pure |
+//! | [`derive`] | one row a derived family | pure |
+//! | [`family`] | what one of our families is, and how it is written | pure |
+//! | [`rewrite`] | page and edits to slices: the only writer of upstream's lines | pure |
+//! | [`explain`] | the text of `/debug` | pure |
+//! | [`own`] | the families about the exporter itself | pure |
+//! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
+//! | [`demo`] | a simulated deployment to look at | I/O |
+
+pub mod family;
+pub mod host;
+pub mod model;
+pub mod pipeline;
+pub mod settings;

@@ -1,0 +1,283 @@
+//! The nouns: engines, their tiers, and what one page says of them. No engine's spelling in here.
+//!
+//! A [`Snapshot`] is what the dialects make of one page. It holds readings only: each [`Fact`] is a number
+//! together with the family that it came from. What follows from the readings is worked out in
+//! [`crate::bound`]; nothing here is a judgement, and nothing outlives the scrape.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A number off the page, and the family that it was read from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fact {
+    /// The value, in base units.
+    pub value: f64,
+    /// Name of the upstream family, in upstream's spelling.
+    pub from: &'static str,
+}
+
+impl Fact {
+    /// A value with its origin.
+    pub const fn new(value: f64, from: &'static str) -> Fact {
+        Fact { value, from }
+    }
+}
+
+/// A quotient whose two sides were read, kept apart so that both can be shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quotient {
+    /// Dividend.
+    pub of: Fact,
+    /// Divisor.
+    pub by: Fact,
+}
+
+impl Quotient {
+    /// The value; `None` where the divisor is 0, since 0 ÷ 0 is unknown and not 0.
+    pub fn value(&self) -> Option<f64> {
+        ratio(self.of.value, self.by.value)
+    }
+}
+
+/// `of ÷ by`, or `None` where that is no finite number.
+pub fn ratio(of: f64, by: f64) -> Option<f64> {
+    let value = of / by;
+    (by != 0.0 && value.is_finite()).then_some(value)
+}
+
+/// What tells engines of one page apart. Both are label values as upstream meant them (unescaped).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineId {
+    /// Served model name; empty where the page does not name one.
+    pub model_name: String,
+    /// Value of the `engine` label; empty on pages that have none.
+    pub engine: String,
+}
+
+/// What bytes of a tier lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Host memory.
+    Ram,
+    /// A local file system.
+    Disk,
+    /// Another machine.
+    Remote,
+    /// The page does not tell.
+    Unknown,
+}
+
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Medium::Ram => "ram",
+            Medium::Disk => "disk",
+            Medium::Remote => "remote",
+            Medium::Unknown => "unknown",
+        })
+    }
+}
+
+/// Where the size of a tier is known from; the order is the order of trust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SizeSource {
+    /// `--tier.size`.
+    Flag,
+    /// The engine's own description of the tier it built.
+    ConfigInfo,
+    /// The engine's description of how it was configured.
+    CacheConfig,
+    /// The tier's file in shared memory.
+    ShmFile,
+}
+
+impl fmt::Display for SizeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SizeSource::Flag => "flag",
+            SizeSource::ConfigInfo => "config_info",
+            SizeSource::CacheConfig => "cache_config",
+            SizeSource::ShmFile => "shm_file",
+        })
+    }
+}
+
+/// A size in bytes, all ranks of the engine together, and where it was stated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Size {
+    /// Bytes.
+    pub fact: Fact,
+    /// Who says so.
+    pub source: SizeSource,
+}
+
+/// Bytes and seconds that crossed between the GPU pool (or the tier above) and a tier, since engine start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Transfers {
+    /// Bytes written into the tier.
+    pub stored_bytes: Option<Fact>,
+    /// Bytes read back out of the tier.
+    pub reloaded_bytes: Option<Fact>,
+    /// Copy seconds of the writes, summed over ranks or I/O threads.
+    pub store_seconds: Option<Fact>,
+    /// Copy seconds of the reads, summed over ranks or I/O threads.
+    pub reload_seconds: Option<Fact>,
+}
+
+/// The tier as fixed slots, where the engine says how many it has and how many it handed out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slots {
+    /// Slots handed out since engine start; refused attempts are counted too. `None` before the first.
+    pub allocated: Option<Fact>,
+    /// Slots that the tier has.
+    pub count: Fact,
+    /// Bytes of the whole tier, as the engine laid it out.
+    pub bytes: Fact,
+    /// GPU blocks that one slot holds.
+    pub blocks_per_slot: Option<Fact>,
+}
+
+/// How full a tier is, where the engine itself measures it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Residency {
+    /// Resident bytes.
+    Bytes(Fact),
+    /// Resident share of the capacity, both in the engine's own unit.
+    Share(Quotient),
+}
+
+/// One offload tier of one engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tier {
+    /// Value of our `tier` label: `ram`, `1:fs`, `disk`, `lmcache_cpu` …
+    pub name: String,
+    /// What it lies on.
+    pub medium: Medium,
+    /// What moves its bytes, in that project's name for it.
+    pub connector: &'static str,
+    /// Traffic since engine start. A 0 in here was read, or is known because the connector is proven.
+    pub transfers: Transfers,
+    /// Sizes stated by the engine, best first.
+    pub sizes: Vec<Size>,
+    /// Capacity in tokens, as the engine states it.
+    pub size_tokens: Option<Fact>,
+    /// Share (0–1) pinned by copies in flight: what upstream's usage gauge really says.
+    pub pinned: Option<Fact>,
+    /// Share (0–1) pinned by unfinished stores.
+    pub storing: Option<Fact>,
+    /// Bytes that entered the tier from the tiers behind it instead of from the GPU.
+    pub promoted: Option<Fact>,
+    /// Promotions happen that no family of this version counts: nothing can be said of the fill.
+    pub promotions_unseen: bool,
+    /// The tier in slots.
+    pub slots: Option<Slots>,
+    /// Refused or failed allocations and promotions: while this is above 0, slots handed out say nothing.
+    pub refusals: f64,
+    /// Measured residency; wins over any bound.
+    pub residency: Option<Residency>,
+    /// Whether stored bytes bound what is resident. False where files outlive the engine.
+    pub bounded_by_stores: bool,
+}
+
+impl Tier {
+    /// A tier of which nothing is known but that it exists.
+    pub fn new(name: impl Into<String>, medium: Medium, connector: &'static str) -> Tier {
+        Tier {
+            name: name.into(),
+            medium,
+            connector,
+            transfers: Transfers::default(),
+            sizes: Vec::new(),
+            size_tokens: None,
+            pinned: None,
+            storing: None,
+            promoted: None,
+            promotions_unseen: false,
+            slots: None,
+            refusals: 0.0,
+            residency: None,
+            bounded_by_stores: false,
+        }
+    }
+}
+
+/// One engine of the page: a data-parallel replica with tiers of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Engine {
+    /// Its labels.
+    pub id: EngineId,
+    /// Prompt tokens since engine start by where their KV came from (`computed`, `gpu_cache`, `external` …).
+    pub prompt_tokens: BTreeMap<String, Fact>,
+    /// Prompt tokens since engine start that a tier supplied, by tier kind (`ram`, `disk`, `peer` …).
+    pub served_tokens: BTreeMap<String, Fact>,
+    /// Share of prompt tokens computed by prefill.
+    pub prefill_computed: Option<Quotient>,
+    /// Prefill seconds for each token computed.
+    pub prefill_seconds: Option<Quotient>,
+    /// Tokens that the connector supplied.
+    pub external_hits: Option<Fact>,
+    /// Capacity of the GPU's KV pool in tokens.
+    pub gpu_pool_tokens: Option<Fact>,
+    /// Tokens of one GPU block.
+    pub block_tokens: Option<Fact>,
+    /// What was seen that may have emptied the RAM tier since start, in words.
+    pub reset_evidence: Vec<String>,
+    /// Its tiers, `ram` first.
+    pub tiers: Vec<Tier>,
+}
+
+impl Engine {
+    /// An engine of which only the labels are known.
+    pub fn new(id: EngineId) -> Engine {
+        Engine {
+            id,
+            prompt_tokens: BTreeMap::new(),
+            served_tokens: BTreeMap::new(),
+            prefill_computed: None,
+            prefill_seconds: None,
+            external_hits: None,
+            gpu_pool_tokens: None,
+            block_tokens: None,
+            reset_evidence: Vec::new(),
+            tiers: Vec::new(),
+        }
+    }
+
+    /// The tier of that name.
+    pub fn tier(&self, name: &str) -> Option<&Tier> {
+        self.tiers.iter().find(|tier| tier.name == name)
+    }
+
+    /// The tier of that name, made if it is not there yet.
+    pub fn tier_or_insert(&mut self, name: &str, medium: Medium, connector: &'static str) -> &mut Tier {
+        let at = self.tiers.iter().position(|tier| tier.name == name).unwrap_or_else(|| {
+            self.tiers.push(Tier::new(name, medium, connector));
+            self.tiers.len() - 1
+        });
+        &mut self.tiers[at]
+    }
+}
+
+/// Everything that the dialects read off one page.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Engines, in label order.
+    pub engines: Vec<Engine>,
+    /// What serves the page (`vllm`, `sglang` …), where it is recognised.
+    pub engine_kind: Option<&'static str>,
+    /// Names of the dialects that recognised something.
+    pub dialects: Vec<&'static str>,
+    /// Versions that fit the families seen, such as `0.26-0.27`.
+    pub version_range: Option<String>,
+}
+
+impl Snapshot {
+    /// The engine with these labels, made if it is not there yet.
+    pub fn engine_or_insert(&mut self, id: &EngineId) -> &mut Engine {
+        let at = self.engines.binary_search_by(|engine| engine.id.cmp(id)).unwrap_or_else(|at| {
+            self.engines.insert(at, Engine::new(id.clone()));
+            at
+        });
+        &mut self.engines[at]
+    }
+}

@@ -1,0 +1,42 @@
+//! What the operator told us about the engine, and what the box told us: the core's other two inputs.
+
+use std::collections::BTreeMap;
+
+/// Flags that change what is computed. All of it is per engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `--tier.size`: bytes by tier name, all ranks of one engine together.
+    pub tier_sizes: BTreeMap<String, u64>,
+    /// `--kv.bytes-per-token`: KV bytes of one token, all ranks together.
+    pub bytes_per_token: Option<f64>,
+    /// `--engine.ranks`: processes that copy in parallel (TP × PP).
+    pub engine_ranks: Option<u32>,
+    /// `--correct`: whether upstream's gauge is replaced.
+    pub correct: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { tier_sizes: BTreeMap::new(), bytes_per_token: None, engine_ranks: None, correct: true }
+    }
+}
+
+/// What host collectors and the upstream's address add to a page. Everything is unknown by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostFacts {
+    /// GPUs on this box, where the driver answered.
+    pub gpus: Option<usize>,
+    /// Tier files in shared memory that a live process maps.
+    pub live_tier_files: Vec<LiveTierFile>,
+    /// The upstream is on this box: a loopback address or a unix socket.
+    pub upstream_is_local: bool,
+}
+
+/// The shared-memory file (or all its segments) of one live engine's RAM tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveTierFile {
+    /// The engine id in the file's name: `vllm_offload_<id>.mmap`.
+    pub engine_id: String,
+    /// Bytes of all its segments.
+    pub bytes: u64,
+}
