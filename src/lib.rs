@@ -34,8 +34,16 @@
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
+pub mod bound;
+pub mod correct;
+pub mod derive;
+pub mod dialect;
+pub mod explain;
+pub mod exposition;
 pub mod family;
 pub mod host;
 pub mod model;
+pub mod openmetrics;
 pub mod pipeline;
+pub mod rewrite;
 pub mod settings;

@@ -5,9 +5,12 @@
 
 use bytes::Bytes;
 
+use crate::correct::Corrected;
+use crate::exposition::Exposition;
 use crate::family::Family;
-use crate::model::Snapshot;
+use crate::model::{Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
+use crate::{bound, correct, derive, dialect, explain, openmetrics, rewrite};
 
 /// How the upstream says that its page is written (its Content-Type).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,11 +59,68 @@ pub struct Outcome {
     pub counts: Counts,
     /// The first lines of each odd kind, with reasons.
     pub notes: Vec<LineNote>,
-    /// What `/debug` says of engines, tiers, bounds and corrections.
-    pub explanation: String,
+    /// What the log should say once.
+    pub warnings: Vec<String>,
 }
 
 /// Runs the whole middle over one page.
-pub fn process(body: &Bytes, _format: Format, _settings: &Settings, _host: &HostFacts) -> Outcome {
-    Outcome { page: vec![body.clone()], ..Outcome::default() }
+pub fn process(body: &Bytes, format: Format, settings: &Settings, host: &HostFacts) -> Outcome {
+    let body = text(body, format);
+    let mut page = Exposition::scan(&body, &dialect::NAMES);
+    let snapshot = read(&page, settings);
+    let engines = bound::resolve(&snapshot, settings, host);
+    let mut edits = std::mem::take(&mut page.edits);
+    let corrected = correct::correct(&page, &engines, settings.correct, &mut edits);
+    let mut families = derive::derive(&engines);
+    families.push(correct::active(&corrected));
+    Outcome {
+        page: rewrite::apply(&body, edits),
+        families,
+        warnings: warnings(&corrected, settings),
+        counts: page.counts,
+        notes: std::mem::take(&mut page.notes),
+        snapshot,
+    }
+}
+
+/// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
+pub fn explain(body: &Bytes, format: Format, settings: &Settings, host: &HostFacts) -> String {
+    let body = text(body, format);
+    let page = Exposition::scan(&body, &dialect::NAMES);
+    let snapshot = read(&page, settings);
+    let engines = bound::resolve(&snapshot, settings, host);
+    let corrected = correct::correct(&page, &engines, settings.correct, &mut Vec::new());
+    explain::explain(&snapshot, &engines, &corrected)
+}
+
+/// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
+/// are mended by the scanner.
+fn text(body: &Bytes, format: Format) -> Bytes {
+    match format {
+        Format::OpenMetrics => openmetrics::to_text(body).into(),
+        Format::Unsaid if openmetrics::is_openmetrics(body) => openmetrics::to_text(body).into(),
+        Format::Unsaid | Format::Text => body.clone(),
+    }
+}
+
+/// Reads the page. A RAM tier that the operator declares exists, also where the page shows nothing of it.
+fn read(page: &Exposition<'_>, settings: &Settings) -> Snapshot {
+    let mut snapshot = dialect::read(page);
+    if settings.tier_sizes.contains_key("ram") && snapshot.engine_kind == Some("vllm") {
+        for engine in &mut snapshot.engines {
+            if !engine.tiers.iter().any(|tier| tier.medium == Medium::Ram) {
+                engine.tier_or_insert("ram", Medium::Ram, "unknown");
+            }
+        }
+    }
+    snapshot
+}
+
+/// What a log should say once: a gauge that stays misleading although corrections are on.
+fn warnings(corrected: &[Corrected], settings: &Settings) -> Vec<String> {
+    let left = corrected.iter().filter(|_| settings.correct).filter_map(|one| Some((one, one.after.err()?)));
+    left.map(|(one, why)| {
+        format!("{} of engine {:?} passes uncorrected and reads too low: {why}", one.family, one.engine.engine)
+    })
+    .collect()
 }
