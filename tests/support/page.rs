@@ -65,6 +65,13 @@ pub fn run(page: &Page) -> Result {
     run_with(page, |_, _| {})
 }
 
+/// Runs a page with `--tier.size` for the RAM tier.
+pub fn run_sized(page: &Page, bytes: u64) -> Result {
+    run_with(page, |settings, _| {
+        settings.tier_sizes.insert("ram".into(), bytes);
+    })
+}
+
 /// Runs a page with settings and box as `change` makes them.
 pub fn run_with(page: &Page, change: impl FnOnce(&mut Settings, &mut HostFacts)) -> Result {
     let (mut settings, mut host) = (Settings::default(), HostFacts::default());
