@@ -191,6 +191,11 @@ fn a_lost_gpu_costs_its_own_figures_only() {
 fn a_library_that_stops_working_is_dropped_and_opened_anew() {
     let (_root, stub, host) = box_with(&[], TWO_CARDS);
     until(&host, "works", has(WORKS));
+    let first = Instant::now();
+    until(&host, "a second run", |_| {
+        host.look(Instant::now()).collectors[0].age.is_some_and(|age| age < first.elapsed())
+    });
+    assert_eq!(stub.opened(), 1, "it stays open from run to run");
     let broken = [
         changed(TWO_CARDS, "count", "count !999"),
         format!("{TWO_CARDS}gpu0.handle 999\ngpu1.handle 999\n"),
@@ -204,6 +209,7 @@ fn a_library_that_stops_working_is_dropped_and_opened_anew() {
         stub.script(TWO_CARDS);
         until(&host, "works again", has(WORKS));
     }
+    assert!(stub.opened() > 3, "opened anew after each breakdown: {}", stub.opened());
 }
 
 #[test]

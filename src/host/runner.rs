@@ -432,6 +432,15 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_is_as_old_as_the_start_of_its_run() {
+        let mut state = State::default();
+        let begun = Instant::now();
+        state.finish(begun, Duration::from_secs(9), good());
+        let health = state.health("slow", begun + Duration::from_secs(14));
+        assert_eq!((health.age, health.duration), (Some(Duration::from_secs(14)), Some(Duration::from_secs(9))));
+    }
+
+    #[test]
     fn the_wait_doubles_with_each_failure_in_a_row_up_to_a_minute() {
         let waits: Vec<u64> = (0..7).map(|failures| Pace::default().wait(failures).as_secs()).collect();
         assert_eq!(waits, [5, 5, 10, 20, 40, 60, 60]);

@@ -48,6 +48,11 @@ impl Stub {
         &self.library
     }
 
+    /// How often the library was initialised since it was built.
+    pub(crate) fn opened(&self) -> u64 {
+        fs::metadata(self.library.with_file_name("libnvidia-ml.so.1.opened")).map_or(0, |meta| meta.len())
+    }
+
     /// Whether a call has begun to block since the library was built.
     pub(crate) fn blocks(&self) -> bool {
         self.library.with_file_name("libnvidia-ml.so.1.blocked").exists()
