@@ -107,7 +107,7 @@ impl Library {
         };
         let answer = ask(&nvml)?;
         if let Some(why) = answer.stopped() {
-            return Err(Failure::Broken(format!("no GPU answers any more: {why}{CAUSES}")));
+            return Err(Failure::Broken(format!("no GPU answers: {why}{CAUSES}")));
         }
         self.open = Some(nvml);
         Ok(answer)

@@ -14,8 +14,9 @@
  *                              file with ".blocked" appended
  *   gpu0.link GENERATION GENERATION_MAX WIDTH WIDTH_MAX
  *
- * Each nvmlInit adds a byte to a file with ".opened" appended. What the script does not say is "not supported" (3). Built with -DOLD_DRIVER it lacks the second version of the
- * memory call, as drivers before R510 do. Signatures follow NVIDIA's public header.
+ * Each nvmlInit adds a byte to a file with ".opened" appended. What the script does not say is "not supported" (3).
+ * Built with -DOLD_DRIVER the library lacks the second version of the memory call, as drivers before R510 do.
+ * Signatures follow NVIDIA's public header.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
