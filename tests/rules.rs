@@ -581,8 +581,8 @@ fn a_line_that_would_cost_the_scrape_goes_and_the_rest_stays() {
     let good = Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", "5");
     let result = run(&good.clone().text(bad).text("ok 1"));
     assert_eq!(result.page, good.text("ok 1\n").written());
-    assert_eq!(result.outcome.counts.dropped, 2);
-    assert_eq!(result.outcome.notes[0].reason, "a label name stands twice (the name itself is `__name__`)");
+    assert_eq!(result.outcome.reports[0].counts.dropped, 2);
+    assert_eq!(result.outcome.reports[0].notes[0].reason, "a label name stands twice (the name itself is `__name__`)");
 }
 
 #[test]

@@ -162,6 +162,39 @@ const NOTE_LENGTH: usize = 160;
 /// Families of ours in the page come from another exporter in front of it; ours replace them.
 const OWN_PREFIX: &[u8] = b"kvtier_";
 
+/// The line that starts at `start`: what it is, where its line end starts, and the whole of it with its line end,
+/// which is LF, CR LF or the end of the page.
+fn next_line(body: &[u8], start: usize) -> (Line<'_>, usize, Span) {
+    let text = &body[start..];
+    let length = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    let mut end = length - usize::from(length < text.len() && text[..length].ends_with(b"\r"));
+    let read = line::read(text, end);
+    if let Line::Sample(sample) = &read {
+        end = sample.end;
+    }
+    let line_end = match &text[end..] {
+        [b'\r', b'\n', ..] => 2,
+        [b'\n', ..] => 1,
+        _ => 0,
+    };
+    (read, start + end, Span { start, end: start + end + line_end })
+}
+
+/// Every line of a page with the metric name in it, for those who sort lines by family.
+pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (line, _, span) = (at < body.len()).then(|| next_line(body, at))?;
+        at = span.end;
+        let name = match line {
+            Line::Help { name } | Line::Type { name, .. } => Some(name),
+            Line::Sample(sample) => Some(sample.name),
+            Line::Blank | Line::Comment | Line::EndMark | Line::Refused(_) => None,
+        };
+        Some((name, span))
+    })
+}
+
 struct Scan<'a> {
     page: Exposition<'a>,
     line_number: usize,
@@ -185,34 +218,18 @@ impl<'a> Scan<'a> {
 
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
-        let text = &self.page.body[start..];
-        let newline = memchr::memchr(b'\n', text);
-        let length = newline.unwrap_or(text.len());
-        let carriage = newline.is_some() && text[..length].ends_with(b"\r");
-        let mut end = length - usize::from(carriage);
         self.line_number += 1;
-        let read = line::read(text, end);
-        if let Line::Sample(sample) = &read {
-            end = sample.end;
-        }
-        let next = start + self.line_end(text, end);
-        let span = Span { start, end: next };
-        let carriage = next - start == end + 2;
+        let (read, end, span) = next_line(self.page.body, start);
+        let edits = self.page.edits.len();
         self.take(read, span, start);
-        if carriage && self.page.edits.last().is_none_or(|edit| edit.span.end <= start + end) {
-            self.edit(Span { start: start + end, end: start + end + 1 }, String::new());
+        // An edit that takes out the line, or its tail, has to leave the line end right.
+        let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
+        if span.end == end + 2 && !gone {
+            self.edit(Span { start: end, end: end + 1 }, String::new());
         }
-        next
-    }
-
-    /// The length of the line with its line end, which is LF, CR LF or the end of the page.
-    fn line_end(&mut self, text: &[u8], end: usize) -> usize {
-        self.line_number += memchr::memchr_iter(b'\n', &text[..end]).count();
-        match &text[end..] {
-            [b'\r', b'\n', ..] => end + 2,
-            [b'\n', ..] => end + 1,
-            _ => end,
-        }
+        // A label value may hold line ends.
+        self.line_number += memchr::memchr_iter(b'\n', &self.page.body[start..end]).count();
+        span.end
     }
 
     fn take(&mut self, read: Line<'a>, span: Span, start: usize) {

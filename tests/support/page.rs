@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use kvtier_exporter::family::Family;
-use kvtier_exporter::pipeline::{Format, Outcome, process};
+use kvtier_exporter::pipeline::{Format, Outcome, Source, process};
 use kvtier_exporter::settings::{HostFacts, Settings};
 
 /// A page under construction.
@@ -76,7 +76,8 @@ pub fn run_sized(page: &Page, bytes: u64) -> Result {
 pub fn run_with(page: &Page, change: impl FnOnce(&mut Settings, &mut HostFacts)) -> Result {
     let (mut settings, mut host) = (Settings::default(), HostFacts::default());
     change(&mut settings, &mut host);
-    let outcome = process(&Bytes::from(page.text.clone()), Format::Text, &settings, &host);
+    let source = Source { name: "main".into(), body: Bytes::from(page.text.clone()), format: Format::Text };
+    let outcome = process(&[source], &settings, &host);
     let page = String::from_utf8(outcome.page.concat()).expect("a page of text stays text");
     Result { page, warnings: outcome.warnings.clone(), outcome }
 }
