@@ -34,6 +34,7 @@
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
+pub mod demo;
 pub mod family;
 pub mod host;
 pub mod model;
