@@ -67,7 +67,7 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 pub struct Options {
     /// The deployment.
     pub setup: Setup,
-    /// Simulated seconds per second.
+    /// Simulated seconds per second; above 0.
     pub speed: f64,
 }
 
