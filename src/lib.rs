@@ -37,6 +37,7 @@
 
 pub mod bound;
 pub mod correct;
+pub mod demo;
 pub mod derive;
 pub mod dialect;
 pub mod explain;
