@@ -9,11 +9,13 @@
 
 mod labels;
 mod line;
+mod series;
 
 use std::collections::HashMap;
 
 pub use labels::{Labels, unescape};
 use line::{Kind, Line, Tail};
+use series::Shape;
 
 use crate::pipeline::{Counts, LineNote};
 
@@ -162,14 +164,27 @@ const NOTE_LENGTH: usize = 160;
 /// Families of ours in the page come from another exporter in front of it; ours replace them.
 const OWN_PREFIX: &[u8] = b"kvtier_";
 
-/// The line that starts at `start`: what it is, where its line end starts, and the whole of it with its line end,
-/// which is LF, CR LF or the end of the page.
-fn next_line(body: &[u8], start: usize) -> (Line<'_>, usize, Span) {
+/// One line of a page.
+struct Next<'a> {
+    line: Line<'a>,
+    /// Where its line end starts: LF, CR LF or the end of the page.
+    end: usize,
+    /// The whole of it, with its line end.
+    span: Span,
+    /// How many line ends that is: label values may hold some.
+    newlines: usize,
+}
+
+fn next_line<'a>(body: &'a [u8], start: usize, shape: &mut Shape<'a>) -> Next<'a> {
     let text = &body[start..];
     let length = memchr::memchr(b'\n', text).unwrap_or(text.len());
     let mut end = length - usize::from(length < text.len() && text[..length].ends_with(b"\r"));
-    let read = line::read(text, end);
-    if let Line::Sample(sample) = &read {
+    let line = line::read(text, end, shape);
+    let mut newlines = 1;
+    if let Line::Sample(sample) = &line
+        && sample.end > length
+    {
+        newlines += memchr::memchr_iter(b'\n', &text[..sample.end]).count();
         end = sample.end;
     }
     let line_end = match &text[end..] {
@@ -177,14 +192,14 @@ fn next_line(body: &[u8], start: usize) -> (Line<'_>, usize, Span) {
         [b'\n', ..] => 1,
         _ => 0,
     };
-    (read, start + end, Span { start, end: start + end + line_end })
+    Next { line, end: start + end, span: Span { start, end: start + end + line_end }, newlines }
 }
 
 /// Every line of a page with the metric name in it, for those who sort lines by family.
 pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
-    let mut at = 0;
+    let (mut at, mut shape) = (0, Shape::new(body));
     std::iter::from_fn(move || {
-        let (line, _, span) = (at < body.len()).then(|| next_line(body, at))?;
+        let Next { line, span, .. } = (at < body.len()).then(|| next_line(body, at, &mut shape))?;
         at = span.end;
         let name = match line {
             Line::Help { name } | Line::Type { name, .. } => Some(name),
@@ -197,9 +212,11 @@ pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
 
 struct Scan<'a> {
     page: Exposition<'a>,
+    /// 1-based number of the line that is read.
     line_number: usize,
     /// The last name looked up: neighbours mostly share it.
     last: (&'a [u8], Option<NameId>),
+    shape: Shape<'a>,
 }
 
 impl<'a> Scan<'a> {
@@ -213,22 +230,20 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, line_number: 0, last: (b"", None) }
+        Scan { page, line_number: 1, last: (b"", None), shape: Shape::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
-        self.line_number += 1;
-        let (read, end, span) = next_line(self.page.body, start);
+        let Next { line, end, span, newlines } = next_line(self.page.body, start, &mut self.shape);
         let edits = self.page.edits.len();
-        self.take(read, span, start);
-        // An edit that takes out the line, or its tail, has to leave the line end right.
+        self.take(line, span, start);
+        // An edit that takes out the line has taken its line end too.
         let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
         if span.end == end + 2 && !gone {
             self.edit(Span { start: end, end: end + 1 }, String::new());
         }
-        // A label value may hold line ends.
-        self.line_number += memchr::memchr_iter(b'\n', &self.page.body[start..end]).count();
+        self.line_number += newlines;
         span.end
     }
 
