@@ -445,7 +445,7 @@ pub const BODIES: &[Row] = &[
     refuses("cut inside a type", b"a 1\n# TYPE b gau"),
     takes(2, "cut inside a value", b"a 1\nb 1."),
     refuses("cut inside an exponent", b"a 1\nb 1e+"),
-    refuses("UTF-16", b"a\0 \01\0\n\0b\0 \01\0\n\0"),
+    refuses("UTF-16", b"a\x00 \x001\x00\n\x00b\x00 \x001\x00\n\x00"),
     refuses("gzip magic", b"\x1f\x8b\x08\0\0"),
     takes(2, "line end inside a label value, closed on the next line", b"a{k=\"x\ny\"} 1\nb 1\n"),
     refuses("line end inside a label value, the next line a sample with a quote", b"a{k=\"x\nb{k=\"y\"} 1\nc 1\n"),
