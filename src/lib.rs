@@ -37,5 +37,6 @@
 pub mod family;
 pub mod host;
 pub mod model;
+pub mod openmetrics;
 pub mod pipeline;
 pub mod settings;
