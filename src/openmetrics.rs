@@ -132,7 +132,7 @@ impl<'a> Sample<'a> {
         let without_exemplar = rest.split(|byte| *byte == b'#').next()?;
         let mut words = without_exemplar.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let (value, time, more) = (words.next()?, words.next(), words.next());
-        if more.is_some() || name.is_empty() {
+        if more.is_some() || name.is_empty() || number(value).is_none() {
             return None;
         }
         let as_is = time.is_none() && without_exemplar.len() == rest.len() && !labels.quoted;
@@ -215,12 +215,15 @@ impl<'a> Labels<'a> {
 
 /// Seconds as whole milliseconds. What is no such time stays, and the scanner refuses the line.
 fn milliseconds(seconds: &[u8]) -> Bytes<'_> {
-    let parsed = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok());
-    match parsed.map(|seconds| (seconds * 1000.0).round()) {
+    match number(seconds).map(|seconds| (seconds * 1000.0).round()) {
         // A float of that size still counts single milliseconds.
         Some(time) if time.abs() < 9e15 => Cow::Owned(format!("{time:.0}").into_bytes()),
         _ => Cow::Borrowed(seconds),
     }
+}
+
+fn number(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// A string in quotes, still escaped, and what is behind it.

@@ -7,6 +7,7 @@
 // A helper that cannot go on fails its test, and that is what a panic does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod captures;
 pub mod exporter;
 pub mod peers;
 pub mod reader;
