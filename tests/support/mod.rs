@@ -9,6 +9,7 @@
 
 pub mod captures;
 pub mod exporter;
+pub mod own;
 pub mod peers;
 pub mod reader;
 pub mod strict;

@@ -53,14 +53,15 @@ pub struct Reading {
 
 /// Reads a page.
 pub fn read(body: &[u8]) -> Reading {
-    let mut reader = Reader { lexer: Lexer::new(body), from: 0, reading: Reading::default() };
+    let mut reader = Reader { lexer: Lexer::new(body), from: 0, counted: (0, 1), reading: Reading::default() };
     loop {
         reader.from = reader.lexer.at;
         match reader.entry() {
             Ok(Some(entry)) => reader.reading.entries.extend(entry),
             Ok(None) => break,
             Err(what) => {
-                reader.reading.refusal = Some(Remark { line: reader.line(), what });
+                let line = reader.line();
+                reader.reading.refusal = Some(Remark { line, what });
                 break;
             }
         }
@@ -314,13 +315,18 @@ struct Reader {
     lexer: Lexer,
     /// Where the entry begins, its leading blanks included.
     from: usize,
+    /// A place up to which lines were counted, and the line there.
+    counted: (usize, usize),
     reading: Reading,
 }
 
 impl Reader {
-    fn line(&self) -> usize {
-        let upto = self.lexer.start.min(self.lexer.bytes.len());
-        1 + self.lexer.bytes[..upto].iter().filter(|byte| **byte == b'\n').count()
+    fn line(&mut self) -> usize {
+        let (from, line) = self.counted;
+        let upto = self.lexer.start.clamp(from, self.lexer.bytes.len());
+        let ends = self.lexer.bytes[from..upto].iter().filter(|byte| **byte == b'\n').count();
+        self.counted = (upto, line + ends);
+        line + ends
     }
 
     fn odd(&mut self, what: impl Into<String>) {
