@@ -6,8 +6,7 @@
 
 mod support;
 
-use kvtier_exporter::openmetrics;
-use kvtier_exporter::pipeline::{Format, Outcome};
+use kvtier_exporter::pipeline::Outcome;
 use kvtier_exporter::settings::Settings;
 use serde_json::Value;
 use support::captures::{self, Capture};
@@ -293,7 +292,7 @@ fn answers_are_without_a_new_blemish() {
     on_every_capture(
         |_| true,
         |case| {
-            let text = text_of(&case.capture);
+            let text = case.capture.text();
             let before = check(&text).findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>();
             let answer = check(&exporter::answer_of(&case.outcome));
             if let Some(refusal) = &answer.refusal {
@@ -336,16 +335,8 @@ fn golden(case: &Case) -> String {
     format!("== page: - upstream, + ours\n{changed}== families\n{}", exporter::families_of(&case.outcome))
 }
 
-/// The capture as text 0.0.4, before anything is corrected.
-fn text_of(capture: &Capture) -> Vec<u8> {
-    match capture.format {
-        Format::OpenMetrics => openmetrics::to_text(&capture.body),
-        Format::Text | Format::Unsaid => capture.body.clone(),
-    }
-}
-
 fn changes(case: &Case) -> Vec<String> {
-    difference(&lines(&text_of(&case.capture)), &lines(&exporter::page_of(&case.outcome)))
+    difference(&lines(&case.capture.text()), &lines(&exporter::page_of(&case.outcome)))
 }
 
 fn lines(text: &[u8]) -> Vec<String> {

@@ -63,6 +63,23 @@ fn a_half_escaped_page_agrees_with_itself() {
 }
 
 #[test]
+fn a_page_with_all_that_text_does_not_know() {
+    let page = b"# TYPE x unknown\nx 1\n# TYPE c counter\nc_total{k=\"1\"} 5 1.5 # {trace_id=\"t\"} 1.0\n\
+        # TYPE i info\ni_info{v=\"1\"} 1\n# TYPE s stateset\ns{s=\"on\"} 1\n{\"http.lat\",k=\"1\"} 4\n# EOF\n";
+    let verdict = check(&to_text(page));
+    assert!(verdict.spotless(), "{:?} {:?}", verdict.refusal, verdict.findings);
+    let found: Vec<_> = verdict.samples.iter().map(|s| (s.name.as_str(), s.value, s.timestamp)).collect();
+    let expected = [
+        ("x", 1.0, None),
+        ("c_total", 5.0, Some(1500)),
+        ("i_info", 1.0, None),
+        ("s", 1.0, None),
+        ("http_lat", 4.0, None),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn every_openmetrics_capture_converts_without_a_new_blemish() {
     let pages: Vec<Capture> = captures::all().into_iter().filter(|c| c.format == Format::OpenMetrics).collect();
     assert!(pages.len() >= 10, "only {} pages", pages.len());

@@ -3,8 +3,6 @@
 
 mod support;
 
-use kvtier_exporter::openmetrics;
-use kvtier_exporter::pipeline::Format;
 use support::captures::{self, Capture};
 use support::exporter;
 use support::peers::{Pages, Prometheus, promtool};
@@ -72,7 +70,7 @@ fn answers_to_captures_are_taken_and_promtool_reads_them() {
         }
         let (status, words) = promtool(answer);
         // Pages that promtool refuses as they come (HELP twice) pass as they come.
-        if status == UNREADABLE && promtool(&text_of(capture)).0 != UNREADABLE {
+        if status == UNREADABLE && promtool(&capture.text()).0 != UNREADABLE {
             wrong.push(format!("{}: promtool says {words}", capture.name));
         }
     }
@@ -81,13 +79,6 @@ fn answers_to_captures_are_taken_and_promtool_reads_them() {
 
 fn answer_to(capture: &Capture) -> Vec<u8> {
     exporter::answer_of(&exporter::process(&capture.body, capture.format, &capture.settings()))
-}
-
-fn text_of(capture: &Capture) -> Vec<u8> {
-    match capture.format {
-        Format::OpenMetrics => openmetrics::to_text(&capture.body),
-        Format::Text | Format::Unsaid => capture.body.clone(),
-    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use kvtier_exporter::openmetrics;
 use kvtier_exporter::pipeline::Format;
 use kvtier_exporter::settings::Settings;
 use serde_json::Value;
@@ -34,6 +35,14 @@ impl Capture {
             _ => panic!("{name} must hold exactly one page"),
         };
         Capture { name, folder: folder.to_owned(), body, format, expected }
+    }
+
+    /// The page as text 0.0.4, before anything is corrected.
+    pub fn text(&self) -> Vec<u8> {
+        match self.format {
+            Format::OpenMetrics => openmetrics::to_text(&self.body),
+            Format::Text | Format::Unsaid => self.body.clone(),
+        }
     }
 
     /// Size of each engine's RAM tier in bytes.

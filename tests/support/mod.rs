@@ -1,6 +1,6 @@
 //! What several test crates share: an independent reader of text 0.0.4, odd pages, captures, a real Prometheus.
 //!
-//! Nothing in here shares code with `src/`; [`exporter`] runs it, as any user of the library would.
+//! The reader and the checker share no code with `src/`; [`exporter`] runs it, as any user of the library would.
 
 // Each test crate uses a part of this only, and none exports it.
 #![allow(dead_code, unreachable_pub)]
