@@ -192,22 +192,15 @@ impl<'a> Labels<'a> {
     }
 
     fn write(&self, name: &[u8], value: &[u8], time: Option<&[u8]>) -> Vec<u8> {
+        let pairs: Vec<Vec<u8>> =
+            self.pairs.iter().map(|(name, value)| [name, &b"=\""[..], value, b"\""].concat()).collect();
         let mut out = name.to_vec();
-        for (at, (name, value)) in self.pairs.iter().enumerate() {
-            out.push(if at == 0 { b'{' } else { b',' });
-            out.extend_from_slice(name);
-            out.extend_from_slice(b"=\"");
-            out.extend_from_slice(value);
-            out.push(b'"');
+        if !pairs.is_empty() {
+            out.extend([b"{", &pairs.join(&b',')[..], b"}"].concat());
         }
-        if !self.pairs.is_empty() {
-            out.push(b'}');
-        }
-        out.push(b' ');
-        out.extend_from_slice(value);
+        out.extend([b" ", value].concat());
         if let Some(time) = time {
-            out.push(b' ');
-            out.extend_from_slice(&milliseconds(time));
+            out.extend([b" ", &milliseconds(time)[..]].concat());
         }
         out
     }
@@ -241,15 +234,20 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A name in quotes as an old name: every character that was not allowed becomes an underscore.
 /// `colon` is what a colon becomes: metric names may hold one, label names may not.
 fn escape(name: &[u8], colon: u8) -> Bytes<'static> {
-    let decoded = String::from_utf8_lossy(name).replace("\\\\", "\\").replace("\\\"", "\"").replace("\\n", "\n");
-    let allowed =
-        |at: usize, char: char| char.is_ascii_alphabetic() || char == '_' || (at > 0 && char.is_ascii_digit());
-    let char = |(at, char)| match char {
-        ':' => colon,
-        char if allowed(at, char) => char as u8,
-        _ => b'_',
-    };
-    Cow::Owned(decoded.chars().enumerate().map(char).collect())
+    let mut out = Vec::with_capacity(name.len());
+    let name = String::from_utf8_lossy(name);
+    let mut chars = name.chars();
+    while let Some(char) = chars.next() {
+        out.push(match char {
+            ':' => colon,
+            'a'..='z' | 'A'..='Z' | '_' => char as u8,
+            '0'..='9' if !out.is_empty() => char as u8,
+            // An escape stands for one character, and never for one that a name may hold.
+            '\\' => chars.next().map_or(b'_', |_| b'_'),
+            _ => b'_',
+        });
+    }
+    Cow::Owned(out)
 }
 
 fn is_name_byte(byte: u8) -> bool {
@@ -398,21 +396,17 @@ fn text_kind(kind: &[u8]) -> (&[u8], &'static str) {
 }
 
 /// HELP text: OpenMetrics escapes quotes, text 0.0.4 does not.
-fn help(text: &[u8]) -> Bytes<'_> {
-    let mut out = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
-        let (before, escape) = rest.split_at(at);
-        let length = escape.len().min(2);
-        out.extend_from_slice(before);
-        out.extend_from_slice(if escape.starts_with(b"\\\"") { b"\"" } else { &escape[..length] });
-        rest = &escape[length..];
+fn help(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut escaped = false;
+    for byte in text {
+        if escaped && *byte == b'"' {
+            out.pop();
+        }
+        out.push(*byte);
+        escaped = *byte == b'\\' && !escaped;
     }
-    if out.is_empty() {
-        return Cow::Borrowed(text);
-    }
-    out.extend_from_slice(rest);
-    Cow::Owned(out)
+    out
 }
 
 /// Whether two names differ in nothing but what [`squash`] takes away.
@@ -510,6 +504,7 @@ mod tests {
     fn names_in_quotes_are_escaped_by_underscores() {
         converts("{\"http.lat\",k=\"1\"} 4\n", "http_lat{k=\"1\"} 4\n");
         converts("{\"a:b é\\\"\"} 4\n", "a:b___ 4\n");
+        converts("{\"a\\\\n\"} 4\n", "a_n 4\n");
         converts("{\"1.x\", \"l:1.z\" = \"a\\\"b\" , k=\"\"} 4\n", "__x{l_1_z=\"a\\\"b\",k=\"\"} 4\n");
         converts(
             "# HELP \"a.b\" What.\n# TYPE \"a.b\" gauge\n{\"a.b\"} 1\n",
