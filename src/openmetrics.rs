@@ -243,7 +243,10 @@ fn escape(name: &[u8], colon: u8) -> Bytes<'static> {
             'a'..='z' | 'A'..='Z' | '_' => char as u8,
             '0'..='9' if !out.is_empty() => char as u8,
             // An escape stands for one character, and never for one that a name may hold.
-            '\\' => chars.next().map_or(b'_', |_| b'_'),
+            '\\' => {
+                chars.next();
+                b'_'
+            }
             _ => b'_',
         });
     }
