@@ -25,7 +25,9 @@ fn odd_pages_and_the_answers_to_them() {
     for (at, (what, page, expected)) in rows.iter().enumerate() {
         let answer = &pages[rows.len() + at];
         wrong.extend(odd_page_faults(page, *expected, real[at]).map(|fault| format!("{what}: {fault}")));
-        wrong.extend(answer_faults(answer, at, *expected, real[rows.len() + at]).map(|f| format!("{what}: {f}")));
+        // A line with a NUL byte may be left out even where Prometheus would take it.
+        let kept = expected.filter(|_| !page.contains(&0));
+        wrong.extend(answer_faults(answer, at, kept, real[rows.len() + at]).map(|f| format!("{what}: {f}")));
     }
     assert!(wrong.is_empty(), "{} faults\n{}", wrong.len(), wrong.join("\n"));
 }
