@@ -33,6 +33,11 @@ pub struct Quotient {
 }
 
 impl Quotient {
+    /// The quotient of two facts, where both are known.
+    pub fn of(of: Option<Fact>, by: Option<Fact>) -> Option<Quotient> {
+        Some(Quotient { of: of?, by: by? })
+    }
+
     /// The value; `None` where the divisor is 0, since 0 ÷ 0 is unknown and not 0.
     pub fn value(&self) -> Option<f64> {
         ratio(self.of.value, self.by.value)
@@ -124,6 +129,34 @@ pub struct Transfers {
     pub reload_seconds: Option<Fact>,
 }
 
+impl Transfers {
+    /// States a known 0 for each direction in which nothing has moved yet, so that `increase()` sees the first
+    /// event. A direction whose bytes moved but whose seconds nobody reports keeps them unknown.
+    pub fn state_zeros(&mut self) {
+        let Transfers { stored_bytes, reloaded_bytes, store_seconds, reload_seconds } = self;
+        for (bytes, seconds) in [(stored_bytes, store_seconds), (reloaded_bytes, reload_seconds)] {
+            if bytes.is_none() && seconds.is_none() {
+                *bytes = Some(NOTHING_YET);
+                *seconds = Some(NOTHING_YET);
+            }
+        }
+    }
+}
+
+/// A 0 that no sample says, but that a proven connector implies.
+pub const NOTHING_YET: Fact = Fact::new(0.0, "nothing yet");
+
+/// Totals over the requests that have finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Finished {
+    /// Prompt tokens.
+    pub prompt_tokens: Option<Fact>,
+    /// Prompt tokens that prefill computed.
+    pub computed_tokens: Option<Fact>,
+    /// Seconds spent in prefill.
+    pub prefill_seconds: Option<Fact>,
+}
+
 /// The tier as fixed slots, where the engine says how many it has and how many it handed out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slots {
@@ -210,10 +243,12 @@ pub struct Engine {
     pub prompt_tokens: BTreeMap<String, Fact>,
     /// Prompt tokens since engine start that a tier supplied, by tier kind (`ram`, `disk`, `peer` …).
     pub served_tokens: BTreeMap<String, Fact>,
+    /// Prompt tokens of requests that began to answer.
+    pub prompt_total: Option<Fact>,
     /// Share of prompt tokens computed by prefill.
     pub prefill_computed: Option<Quotient>,
-    /// Prefill seconds for each token computed.
-    pub prefill_seconds: Option<Quotient>,
+    /// Totals of finished requests.
+    pub finished: Finished,
     /// Tokens that the connector supplied.
     pub external_hits: Option<Fact>,
     /// Capacity of the GPU's KV pool in tokens.
@@ -233,8 +268,9 @@ impl Engine {
             id,
             prompt_tokens: BTreeMap::new(),
             served_tokens: BTreeMap::new(),
+            prompt_total: None,
             prefill_computed: None,
-            prefill_seconds: None,
+            finished: Finished::default(),
             external_hits: None,
             gpu_pool_tokens: None,
             block_tokens: None,
@@ -273,11 +309,21 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The engine with these labels, made if it is not there yet.
-    pub fn engine_or_insert(&mut self, id: &EngineId) -> &mut Engine {
-        let at = self.engines.binary_search_by(|engine| engine.id.cmp(id)).unwrap_or_else(|at| {
-            self.engines.insert(at, Engine::new(id.clone()));
+    pub fn engine_or_insert(&mut self, model_name: &str, engine: &str) -> &mut Engine {
+        let sought = (model_name, engine);
+        let found = self.engines.binary_search_by(|e| (e.id.model_name.as_str(), e.id.engine.as_str()).cmp(&sought));
+        let at = found.unwrap_or_else(|at| {
+            let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
+            self.engines.insert(at, Engine::new(id));
             at
         });
         &mut self.engines[at]
+    }
+
+    /// The one engine with this `engine` label; `None` where the page has none, or several models of it.
+    pub fn engine_of_any_model(&mut self, engine: &str) -> Option<&mut Engine> {
+        let mut found = self.engines.iter_mut().filter(|e| e.id.engine == engine);
+        let first = found.next();
+        if found.next().is_some() { None } else { first }
     }
 }

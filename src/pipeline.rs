@@ -1,13 +1,17 @@
-//! The pure middle of a scrape: a page and what is known of its box in, the corrected page and our families out.
+//! The pure middle of a scrape: pages and what is known of their box in, the corrected page and our families out.
 //!
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
 use bytes::Bytes;
 
+use crate::bound::Resolved;
+use crate::correct::Corrected;
+use crate::exposition::{Edit, Exposition};
 use crate::family::Family;
-use crate::model::Snapshot;
+use crate::model::{Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
+use crate::{bound, correct, derive, dialect, explain, merge, openmetrics, rewrite};
 
 /// How the upstream says that its page is written (its Content-Type).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,24 +47,139 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// The result for one page.
+/// A page to be processed.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Name of the upstream: `main`, or an extra's.
+    pub name: String,
+    /// The page as it came.
+    pub body: Bytes,
+    /// How it says it is written.
+    pub format: Format,
+}
+
+/// What the pipeline did with one page.
+#[derive(Debug, Default)]
+pub struct PageReport {
+    /// Line counts.
+    pub counts: Counts,
+    /// The first odd lines, with reasons.
+    pub notes: Vec<LineNote>,
+    /// Families left out because an earlier page has them.
+    pub merged_out: usize,
+}
+
+/// The result for the pages of one scrape.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The corrected page: slices of the body with inserts between them. Ends in a line end unless it is empty.
+    /// The corrected page: slices of the bodies with inserts between them. Ends in a line end unless it is empty.
     pub page: Vec<Bytes>,
     /// Derived families, to be appended to the page.
     pub families: Vec<Family>,
-    /// What was read, for `/debug` and our own families.
+    /// What was read.
     pub snapshot: Snapshot,
-    /// Line counts.
-    pub counts: Counts,
-    /// The first lines of each odd kind, with reasons.
-    pub notes: Vec<LineNote>,
-    /// What `/debug` says of engines, tiers, bounds and corrections.
-    pub explanation: String,
+    /// A report for each source, in their order.
+    pub reports: Vec<PageReport>,
+    /// What the log should say once.
+    pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over one page.
-pub fn process(body: &Bytes, _format: Format, _settings: &Settings, _host: &HostFacts) -> Outcome {
-    Outcome { page: vec![body.clone()], ..Outcome::default() }
+/// Runs the whole middle over the pages of one scrape, the main one first.
+pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
+    let (bodies, mut reports) = prepare(sources);
+    let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let snapshot = read(&pages, settings);
+    let engines = bound::resolve(&snapshot, settings, host);
+    let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
+    let corrected = correct_all(&pages, &engines, settings, &mut edits);
+    let mut families = derive::derive(&engines);
+    families.push(correct::active(&corrected));
+    for (report, page) in reports.iter_mut().zip(pages) {
+        // What was odd about a further page was reported when it was prepared.
+        report.counts.samples = page.counts.samples;
+        report.counts.opaque += page.counts.opaque;
+        report.counts.dropped += page.counts.dropped;
+        report.notes.extend(page.notes);
+    }
+    Outcome {
+        page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
+        families,
+        warnings: warnings(&corrected, settings),
+        reports,
+        snapshot,
+    }
+}
+
+/// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
+pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> String {
+    let (bodies, _) = prepare(sources);
+    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let snapshot = read(&pages, settings);
+    let engines = bound::resolve(&snapshot, settings, host);
+    let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
+    explain::explain(&snapshot, &engines, &corrected)
+}
+
+/// The pages in text 0.0.4. Each page but the first is cleaned and sorted, without what earlier pages have.
+fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
+    let mut bodies: Vec<Bytes> = Vec::new();
+    let mut reports = Vec::new();
+    let mut taken = merge::Taken::new();
+    for source in sources {
+        let mut body = text(&source.body, source.format);
+        let mut report = PageReport::default();
+        if let Some(earlier) = bodies.last() {
+            merge::take_names(earlier, &mut taken);
+            let page = Exposition::scan(&body, &dialect::NAMES);
+            let (counts, notes) = (page.counts.clone(), page.notes.clone());
+            let addition = merge::addition(&rewrite::apply(&body, page.edits).concat(), &taken);
+            report = PageReport { counts, notes, merged_out: addition.left_out };
+            body = addition.text.into();
+        }
+        bodies.push(body);
+        reports.push(report);
+    }
+    (bodies, reports)
+}
+
+/// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
+/// are mended by the scanner.
+fn text(body: &Bytes, format: Format) -> Bytes {
+    match format {
+        Format::OpenMetrics => openmetrics::to_text(body).into(),
+        Format::Unsaid if openmetrics::is_openmetrics(body) => openmetrics::to_text(body).into(),
+        Format::Unsaid | Format::Text => body.clone(),
+    }
+}
+
+/// Reads the pages. A RAM tier that the operator declares exists, also where the page shows nothing of it.
+fn read(pages: &[Exposition<'_>], settings: &Settings) -> Snapshot {
+    let mut snapshot = dialect::read(pages);
+    if settings.tier_sizes.contains_key("ram") && snapshot.engine_kind == Some("vllm") {
+        for engine in &mut snapshot.engines {
+            if !engine.tiers.iter().any(|tier| tier.medium == Medium::Ram) {
+                engine.tier_or_insert("ram", Medium::Ram, "unknown");
+            }
+        }
+    }
+    snapshot
+}
+
+fn correct_all(
+    pages: &[Exposition<'_>],
+    engines: &[Resolved<'_>],
+    settings: &Settings,
+    edits: &mut [Vec<Edit>],
+) -> Vec<Corrected> {
+    let pages = pages.iter().zip(edits);
+    pages.flat_map(|(page, edits)| correct::correct(page, engines, settings.correct, edits)).collect()
+}
+
+/// What a log should say once: a gauge that stays misleading although corrections are on.
+fn warnings(corrected: &[Corrected], settings: &Settings) -> Vec<String> {
+    let left = corrected.iter().filter(|_| settings.correct).filter_map(|one| Some((one, one.after.err()?)));
+    left.map(|(one, why)| {
+        format!("{} of engine {:?} passes uncorrected and reads too low: {why}", one.family, one.engine.engine)
+    })
+    .collect()
 }

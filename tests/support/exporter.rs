@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use kvtier_exporter::family;
-use kvtier_exporter::pipeline::{self, Format, Outcome};
+use kvtier_exporter::pipeline::{self, Format, Outcome, Source};
 use kvtier_exporter::settings::{HostFacts, Settings};
 
 /// Runs the pipeline on a page, on a box of which nothing is known.
 pub fn process(page: &[u8], format: Format, settings: &Settings) -> Outcome {
-    pipeline::process(&Bytes::copy_from_slice(page), format, settings, &HostFacts::default())
+    let source = Source { name: "main".to_owned(), body: Bytes::copy_from_slice(page), format };
+    pipeline::process(&[source], settings, &HostFacts::default())
 }
 
 /// The corrected page alone.

@@ -1,15 +1,16 @@
-//! What several test crates share: an independent reader of text 0.0.4, odd pages, captures, a real Prometheus.
+//! What several test crates share: an independent reader of text 0.0.4, odd pages, captures, a real Prometheus,
+//! and pages written by hand.
 //!
-//! The reader and the checker share no code with `src/`; [`exporter`] runs it, as any user of the library would.
+//! The reader and the checker share no code with `src/`; [`exporter`] and [`page`] run it, as any user of the
+//! library would.
 
-// Each test crate uses a part of this only, and none exports it.
-#![allow(dead_code, unreachable_pub)]
-// A helper that cannot go on fails its test, and that is what a panic does.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, unreachable_pub, reason = "every test crate uses another part, and none exports it")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
 pub mod captures;
 pub mod exporter;
 pub mod own;
+pub mod page;
 pub mod peers;
 pub mod reader;
 pub mod strict;

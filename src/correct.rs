@@ -1,0 +1,173 @@
+//! Which upstream family is replaced by what, and why.
+//!
+//! A row of [`CORRECTIONS`] names an upstream gauge that misleads and the tier whose fill stands in its place. An
+//! engine whose fill is unknown keeps its samples as they came, and that is said: in
+//! `kvtier_correction_active`, in the family's HELP and in `/debug`.
+
+use crate::bound::{Fill, Resolved};
+use crate::derive::engine_labels;
+use crate::dialect::RAM_USAGE;
+use crate::exposition::{Edit, Exposition, Metadata, Sample, Span};
+use crate::family::{Desc, Family};
+use crate::model::EngineId;
+
+/// One upstream family and what takes its place.
+pub struct Correction {
+    /// The upstream family, a gauge with one or more samples for each engine.
+    pub family: &'static str,
+    /// The tier whose fill replaces its value.
+    pub tier: &'static str,
+}
+
+/// All corrections.
+pub const CORRECTIONS: &[Correction] = &[Correction { family: RAM_USAGE, tier: "ram" }];
+
+/// `kvtier_correction_active`.
+pub const ACTIVE: Desc = Desc::gauge(
+    "kvtier_correction_active",
+    "1 where the engine's samples of this upstream family were replaced, 0 where they passed as they came.",
+);
+
+/// What became of one engine's samples of a corrected family.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Corrected {
+    /// The upstream family.
+    pub family: &'static str,
+    /// Whose samples.
+    pub engine: EngineId,
+    /// The largest value that upstream gave.
+    pub before: f64,
+    /// What replaced it, or why nothing did.
+    pub after: Result<f64, &'static str>,
+}
+
+/// Adds the edits of all corrections to `edits` and says what became of each engine.
+pub fn correct(
+    page: &Exposition<'_>,
+    engines: &[Resolved<'_>],
+    enabled: bool,
+    edits: &mut Vec<Edit>,
+) -> Vec<Corrected> {
+    CORRECTIONS.iter().flat_map(|row| correct_family(row, page, engines, enabled, edits)).collect()
+}
+
+/// The samples of `kvtier_correction_active`.
+pub fn active(corrected: &[Corrected]) -> Family {
+    let mut family = Family::new(ACTIVE);
+    for one in corrected {
+        let mut labels = vec![("family", one.family.to_owned())];
+        labels.extend(engine_labels(&one.engine));
+        family.push(labels, f64::from(u8::from(one.after.is_ok())));
+    }
+    family
+}
+
+fn correct_family(
+    row: &Correction,
+    page: &Exposition<'_>,
+    engines: &[Resolved<'_>],
+    enabled: bool,
+    edits: &mut Vec<Edit>,
+) -> Vec<Corrected> {
+    let mut done: Vec<Corrected> = Vec::new();
+    let mut measured = false;
+    for sample in page.samples(row.family) {
+        let Some(engine) = find(engines, sample) else { continue };
+        let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
+        let after = if enabled { outcome(fill) } else { Err("switched off by --correct=off") };
+        let earlier = done.iter_mut().rfind(|one| one.engine == engine.engine.id);
+        if let Ok(value) = after {
+            measured |= matches!(fill, Some(Fill::Measured { .. }));
+            edits.push(if earlier.is_some() { taken_out(sample) } else { replaced(page, sample, value) });
+        }
+        match earlier {
+            Some(one) => one.before = one.before.max(sample.value),
+            None => {
+                let engine = engine.engine.id.clone();
+                done.push(Corrected { family: row.family, engine, before: sample.value, after });
+            }
+        }
+    }
+    if done.iter().any(|one| one.after.is_ok()) {
+        let all = done.iter().all(|one| one.after.is_ok());
+        say_in_help(page, row, &help(row, all, measured), edits);
+    }
+    done
+}
+
+fn outcome(fill: Option<&Fill>) -> Result<f64, &'static str> {
+    match fill {
+        Some(Fill::Unknown(why)) => Err(why),
+        Some(Fill::AtMost { share, .. } | Fill::Measured { share, .. }) => Ok(*share),
+        None => Err("the engine has no such tier"),
+    }
+}
+
+/// Engines come in the order of their labels.
+fn find<'r, 's>(engines: &'r [Resolved<'s>], sample: &Sample<'_>) -> Option<&'r Resolved<'s>> {
+    let (model, engine) = (sample.labels.value("model_name"), sample.labels.value("engine"));
+    let key =
+        |r: &Resolved<'_>| (r.engine.id.model_name.as_str().cmp(&model)).then(r.engine.id.engine.as_str().cmp(&engine));
+    engines.binary_search_by(key).ok().map(|at| &engines[at])
+}
+
+/// The first sample of an engine gets the new value. A `pid` goes: the fill is the engine's, not a process's.
+fn replaced(page: &Exposition<'_>, sample: &Sample<'_>, value: f64) -> Edit {
+    if sample.labels.raw("pid").is_none() {
+        return Edit { span: sample.value_at, text: format!("{value:?}") };
+    }
+    let labels: Vec<String> = sample
+        .labels
+        .iter()
+        .filter(|(name, _)| *name != "pid")
+        .map(|(name, text)| format!("{name}=\"{text}\""))
+        .collect();
+    let written = Span { start: sample.line.start, end: sample.value_at.end };
+    let name = written.of(page.body).split(|b| matches!(b, b'{' | b' ' | b'\t')).next().unwrap_or_default();
+    let text = format!("{}{{{}}} {value:?}", String::from_utf8_lossy(name), labels.join(","));
+    Edit { span: written, text }
+}
+
+fn taken_out(sample: &Sample<'_>) -> Edit {
+    Edit { span: sample.line, text: String::new() }
+}
+
+fn help(row: &Correction, all: bool, measured: bool) -> String {
+    let what = if measured {
+        "Share of the tier that is in use, as the engine measures it; where it does not, an upper bound"
+    } else {
+        "Upper bound of the share of the tier that is in use, not its residency"
+    };
+    let scope = if all {
+        ""
+    } else {
+        " Replaced only where kvtier_correction_active is 1; elsewhere it is the engine's own value."
+    };
+    format!(
+        "{what}: kvtier_tier_fill_upper_bound_ratio{{tier=\"{tier}\"}}, by the rule min(tier size, bytes stored since engine start). \
+         The engine's own value counts only chunks pinned by copies in flight; it is kvtier_tier_pinned_ratio{{tier=\"{tier}\"}} now.{scope}",
+        tier = row.tier,
+    )
+}
+
+/// Replaces the HELP line, or writes one before the first line of the family where it has none.
+fn say_in_help(page: &Exposition<'_>, row: &Correction, help: &str, edits: &mut Vec<Edit>) {
+    let lines = page.metadata.iter().filter(|(name, _, _)| page.spelled(*name) == row.family);
+    let helps: Vec<Span> =
+        lines.clone().filter(|(_, kind, _)| *kind == Metadata::Help).map(|(_, _, span)| *span).collect();
+    let samples = page.samples(row.family).iter().map(|sample| sample.line);
+    let Some(start) = lines.map(|(_, _, span)| span.start).chain(samples.map(|span| span.start)).min() else { return };
+    let text = format!("# HELP {} {help}\n", spelling(page, row));
+    if helps.is_empty() {
+        edits.push(Edit { span: Span { start, end: start }, text });
+    } else {
+        edits.extend(helps.into_iter().map(|span| Edit { span, text: text.clone() }));
+    }
+}
+
+/// The family's name as its samples spell it on this page.
+fn spelling<'p>(page: &'p Exposition<'_>, row: &Correction) -> &'p str {
+    let line = page.samples(row.family).first().map(|sample| sample.line.of(page.body)).unwrap_or_default();
+    let name = line.split(|b| matches!(b, b'{' | b' ' | b'\t')).next().unwrap_or_default();
+    std::str::from_utf8(name).unwrap_or(row.family)
+}

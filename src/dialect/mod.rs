@@ -1,0 +1,84 @@
+//! One file an engine or connector: the names it spells, read into the model.
+//!
+//! A [`Dialect`] is a row in [`DIALECTS`]: the names that it reads (exact names, never prefixes, so that a
+//! `_created` series is never taken for a value) and a function that turns those samples into facts. Dialects
+//! run in the order of the table over one shared [`Snapshot`], so a connector adds to the engines that its
+//! engine's dialect has found.
+//!
+//! To add one: a file here (`vllm_simple` is the smallest to start from) with its `DIALECT`, a line in
+//! [`DIALECTS`], and a folder of captures under `tests/fixtures/`. Nothing right of the model changes.
+
+mod vllm;
+mod vllm_offload;
+mod vllm_simple;
+mod vllm_tiering;
+
+use std::sync::LazyLock;
+
+use crate::exposition::{Exposition, Labels, Names};
+use crate::model::{Engine, Fact, Snapshot};
+
+pub use vllm_offload::USAGE as RAM_USAGE;
+
+/// What one engine or connector says, and how to read it.
+#[derive(Clone, Copy)]
+pub struct Dialect {
+    /// Name for people, and in `kvtier_upstream_info`.
+    pub name: &'static str,
+    /// Every name it reads: of samples, and of families where a TYPE line alone says something.
+    pub reads: &'static [&'static str],
+    /// Reads the page into the snapshot; returns whether it recognised anything.
+    pub read: fn(&Exposition<'_>, &mut Snapshot) -> bool,
+}
+
+/// All dialects, engines before their connectors.
+pub const DIALECTS: &[Dialect] = &[vllm::DIALECT, vllm_offload::DIALECT, vllm_tiering::DIALECT, vllm_simple::DIALECT];
+
+/// Every name that some dialect reads.
+pub static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(DIALECTS.iter().flat_map(|d| d.reads.iter().copied())));
+
+/// Reads the pages of one scrape with all dialects. An engine's page comes before those of its connectors, so that
+/// they find it.
+pub fn read(pages: &[Exposition<'_>]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for dialect in DIALECTS {
+        let recognised = pages.iter().fold(false, |known, page| (dialect.read)(page, &mut snapshot) | known);
+        if recognised {
+            snapshot.dialects.push(dialect.name);
+        }
+    }
+    snapshot
+}
+
+/// Calls `set` for each sample of a family that names its model, with its engine. A value that is no number says
+/// nothing and is passed over.
+fn facts(
+    page: &Exposition<'_>,
+    snapshot: &mut Snapshot,
+    name: &'static str,
+    mut set: impl FnMut(&mut Engine, Labels<'_>, Fact),
+) {
+    for sample in page.samples(name) {
+        if sample.value.is_finite() {
+            let engine = snapshot.engine_or_insert(&sample.labels.value("model_name"), &sample.labels.value("engine"));
+            set(engine, sample.labels, Fact::new(sample.value, name));
+        }
+    }
+}
+
+/// Keeps the first value read: of two samples of one series the first counts.
+fn first(slot: &mut Option<Fact>, fact: Fact) {
+    slot.get_or_insert(fact);
+}
+
+/// Keeps the largest value read: of one gauge that several processes report, most are stale and low.
+fn largest(slot: &mut Option<Fact>, fact: Fact) {
+    if slot.is_none_or(|known| known.value < fact.value) {
+        *slot = Some(fact);
+    }
+}
+
+/// A label that holds a number. Python writes `None` and an empty text for what it does not know.
+fn number(labels: Labels<'_>, name: &str) -> Option<f64> {
+    labels.raw(name)?.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)
+}

@@ -1,0 +1,182 @@
+//! vLLM's OffloadingConnector: the RAM tier, its copies and its size.
+//!
+//! The same bytes stand under two names: from 0.24 on one family for each direction, before that (and still
+//! beside it) one family with a `transfer_type`. The new name is read first and the old one only where the new
+//! one says nothing of the engine; the two are never added.
+
+use super::vllm::CACHE_CONFIG;
+use super::{Dialect, facts, first, largest, number};
+use crate::exposition::{Exposition, Labels};
+use crate::model::{Engine, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
+
+pub(super) const CONNECTOR: &str = "OffloadingConnector";
+pub(super) const RAM: &str = "ram";
+pub(super) const PRIMARY: &str = "0:primary";
+pub(super) const CONFIG_INFO: &str = "vllm:kv_offload_config_info";
+
+/// The gauge that reads 0 on a full tier: it counts only chunks pinned by copies in flight.
+pub const USAGE: &str = "vllm:kv_offload_cpu_cache_usage_perc";
+
+pub(super) const STORE_BYTES: &str = "vllm:kv_offload_store_bytes_total";
+const STORE_TIME: &str = "vllm:kv_offload_store_time_total";
+const LOAD_BYTES: &str = "vllm:kv_offload_load_bytes_total";
+const LOAD_TIME: &str = "vllm:kv_offload_load_time_total";
+pub(super) const TOTAL_BYTES: &str = "vllm:kv_offload_total_bytes_total";
+const TOTAL_TIME: &str = "vllm:kv_offload_total_time_total";
+pub(super) const WRITE_USAGE: &str = "vllm:kv_offload_cpu_cache_write_usage_perc";
+const ALLOCATED: &str = "vllm:kv_offload_cpu_allocation_size_sum";
+const ALLOCATION_FAILURES: &str = "vllm:kv_offload_allocation_failure_total";
+// Forks measure residency; where they do, it wins over any bound.
+const OCCUPIED: &str = "vllm:kv_offload_cpu_cache_occupied_bytes";
+const CAPACITY: &str = "vllm:kv_offload_cpu_cache_capacity_bytes";
+
+pub(super) const DIALECT: Dialect = Dialect {
+    name: "vllm_offload",
+    reads: &[
+        USAGE,
+        STORE_BYTES,
+        STORE_TIME,
+        LOAD_BYTES,
+        LOAD_TIME,
+        TOTAL_BYTES,
+        TOTAL_TIME,
+        WRITE_USAGE,
+        ALLOCATED,
+        ALLOCATION_FAILURES,
+        CONFIG_INFO,
+        CACHE_CONFIG,
+        OCCUPIED,
+        CAPACITY,
+    ],
+    read,
+};
+
+fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
+    let proven = prove(page, snapshot);
+    configured_sizes(page, snapshot);
+    transfers(page, snapshot);
+    gauges(page, snapshot);
+    config_info(page, snapshot);
+    zeros(snapshot);
+    proven
+}
+
+/// The tier, once it is known to exist.
+fn ram(engine: &mut Engine) -> &mut Tier {
+    let tier = engine.tier_or_insert(RAM, Medium::Ram, CONNECTOR);
+    tier.connector = CONNECTOR;
+    tier.bounded_by_stores = true;
+    tier
+}
+
+/// The byte families prove the connector, by a TYPE line alone. Samples say more: then only the models that
+/// have one run it, and a direction that is not the CPU's belongs to another connector.
+fn prove(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
+    if !page.has(TOTAL_BYTES) && !page.has(STORE_BYTES) {
+        return false;
+    }
+    let samples = [STORE_BYTES, LOAD_BYTES, TOTAL_BYTES].into_iter().flat_map(|name| page.samples(name));
+    let mut seen = false;
+    let mut models: Vec<_> = Vec::new();
+    for sample in samples {
+        seen = true;
+        let model = sample.labels.value("model_name");
+        if sample.labels.raw("transfer_type").is_none_or(|kind| direction(kind).is_some()) && !models.contains(&model) {
+            models.push(model);
+        }
+    }
+    for engine in &mut snapshot.engines {
+        if !seen || models.iter().any(|model| *model == engine.id.model_name) {
+            ram(engine);
+        }
+    }
+    !seen || !models.is_empty()
+}
+
+/// Gives the place of a direction's bytes and of its seconds.
+type Direction = fn(&mut Transfers) -> (&mut Option<Fact>, &mut Option<Fact>);
+
+/// Which way a `transfer_type` goes; `None` for one between other places.
+fn direction(transfer_type: &str) -> Option<Direction> {
+    match transfer_type.to_ascii_lowercase().as_str() {
+        "gpu_to_cpu" => Some(|t| (&mut t.stored_bytes, &mut t.store_seconds)),
+        "cpu_to_gpu" => Some(|t| (&mut t.reloaded_bytes, &mut t.reload_seconds)),
+        _ => None,
+    }
+}
+
+fn transfers(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+    facts(page, snapshot, STORE_BYTES, |engine, _, fact| first(&mut ram(engine).transfers.stored_bytes, fact));
+    facts(page, snapshot, STORE_TIME, |engine, _, fact| first(&mut ram(engine).transfers.store_seconds, fact));
+    facts(page, snapshot, LOAD_BYTES, |engine, _, fact| first(&mut ram(engine).transfers.reloaded_bytes, fact));
+    facts(page, snapshot, LOAD_TIME, |engine, _, fact| first(&mut ram(engine).transfers.reload_seconds, fact));
+    let old = |engine: &mut Engine, labels: Labels<'_>, fact: Fact, seconds: bool| {
+        if let Some(direction) = labels.raw("transfer_type").and_then(direction) {
+            let (bytes, time) = direction(&mut ram(engine).transfers);
+            first(if seconds { time } else { bytes }, fact);
+        }
+    };
+    facts(page, snapshot, TOTAL_BYTES, |engine, labels, fact| old(engine, labels, fact, false));
+    facts(page, snapshot, TOTAL_TIME, |engine, labels, fact| old(engine, labels, fact, true));
+}
+
+fn gauges(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+    facts(page, snapshot, USAGE, |engine, _, fact| largest(&mut ram(engine).pinned, fact));
+    facts(page, snapshot, WRITE_USAGE, |engine, _, fact| largest(&mut ram(engine).storing, fact));
+    facts(page, snapshot, ALLOCATION_FAILURES, |engine, _, fact| ram(engine).refusals += fact.value);
+    facts(page, snapshot, OCCUPIED, |engine, _, fact| {
+        ram(engine).residency.get_or_insert(Residency::Bytes(fact));
+    });
+    facts(page, snapshot, CAPACITY, |engine, _, fact| {
+        ram(engine).sizes.push(Size { fact, source: SizeSource::ConfigInfo });
+    });
+}
+
+/// The tier that the engine built. It is stated from the engine's first step on; secondary tiers have empty labels.
+fn config_info(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+    facts(page, snapshot, CONFIG_INFO, |engine, labels, _| {
+        if !matches!(labels.raw("tier"), None | Some("" | PRIMARY)) {
+            return;
+        }
+        let fact = |name| number(labels, name).map(|value| Fact::new(value, CONFIG_INFO));
+        let tier = ram(engine);
+        let count = fact("cpu_num_chunks");
+        let by_chunk = || Some(Fact::new(count?.value * number(labels, "cpu_kv_bytes_per_chunk")?, CONFIG_INFO));
+        let bytes = fact("cpu_kv_cache_size_bytes").or_else(by_chunk);
+        tier.sizes.extend(bytes.map(|fact| Size { fact, source: SizeSource::ConfigInfo }));
+        tier.size_tokens = tier.size_tokens.or(fact("cpu_kv_cache_size_tokens"));
+        tier.slots = tier.slots.or_else(|| {
+            Some(Slots { allocated: None, count: count?, bytes: bytes?, blocks_per_slot: fact("cpu_blocks_per_chunk") })
+        });
+    });
+    facts(page, snapshot, ALLOCATED, |engine, _, fact| {
+        if let Some(slots) = &mut ram(engine).slots {
+            first(&mut slots.allocated, fact);
+        }
+    });
+}
+
+/// `--kv-offloading-size` in GiB, all ranks of one engine together. It stands on the page in every version and
+/// whatever connector it configured, so alone it proves a size and nothing else.
+fn configured_sizes(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+    const GIB: f64 = 1_073_741_824.0;
+    for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
+        if labels.raw("kv_offloading_backend") != Some("native") {
+            continue;
+        }
+        let Some(gib) = number(labels, "kv_offloading_size") else { continue };
+        let Some(engine) = snapshot.engine_of_any_model(&labels.value("engine")) else { continue };
+        let tier = engine.tier_or_insert(RAM, Medium::Ram, "native");
+        tier.sizes.push(Size { fact: Fact::new(gib * GIB, CACHE_CONFIG), source: SizeSource::CacheConfig });
+    }
+}
+
+/// Where the connector is proven, what has not happened yet is a known 0.
+fn zeros(snapshot: &mut Snapshot) {
+    for tier in snapshot.engines.iter_mut().flat_map(|engine| &mut engine.tiers).filter(|tier| tier.name == RAM) {
+        if tier.bounded_by_stores {
+            tier.transfers.state_zeros();
+        }
+        tier.sizes.sort_by_key(|size| size.source);
+    }
+}

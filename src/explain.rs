@@ -1,0 +1,160 @@
+//! What `/debug` says of engines, tiers, bounds and corrections: every input with the family it came from.
+
+use std::fmt::Write as _;
+
+use crate::bound::{Fill, Resolved, ResolvedTier};
+use crate::correct::Corrected;
+use crate::model::{Fact, Quotient, Residency, Snapshot};
+
+/// The whole explanation, as text.
+pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corrected]) -> String {
+    let mut out = Text::default();
+    out.line(0, "dialects", if snapshot.dialects.is_empty() { "none recognised" } else { "" });
+    for dialect in &snapshot.dialects {
+        out.line(1, dialect, "");
+    }
+    out.line(0, "engine kind", snapshot.engine_kind.unwrap_or("not recognised"));
+    out.line(0, "version", snapshot.version_range.as_deref().unwrap_or("not told by the families on the page"));
+    for engine in engines {
+        out.engine(engine);
+    }
+    for one in corrected {
+        out.correction(one);
+    }
+    out.0
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn line(&mut self, depth: usize, name: &str, value: &str) {
+        let indent = "  ".repeat(depth);
+        let gap = if value.is_empty() { "" } else { ": " };
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "{indent}{name}{gap}{value}");
+    }
+
+    fn fact(&mut self, depth: usize, name: &str, fact: Option<Fact>) {
+        match fact {
+            Some(fact) => self.line(depth, name, &format!("{} (from {})", fact.value, fact.from)),
+            None => self.line(depth, name, "unknown"),
+        }
+    }
+
+    fn engine(&mut self, resolved: &Resolved<'_>) {
+        let engine = resolved.engine;
+        self.line(0, "", "");
+        self.line(0, &format!("engine {:?} of model {:?}", engine.id.engine, engine.id.model_name), "");
+        self.fact(1, "prompt tokens", engine.prompt_total);
+        for (source, fact) in &engine.prompt_tokens {
+            self.fact(2, source, Some(*fact));
+        }
+        for (source, fact) in &engine.served_tokens {
+            self.fact(1, &format!("tokens served, {source}"), Some(*fact));
+        }
+        self.fact(1, "tokens supplied by the connector", engine.external_hits);
+        self.quotient(1, "computed by prefill", engine.prefill_computed);
+        self.quotient(
+            1,
+            "prefill seconds a token",
+            Quotient::of(engine.finished.prefill_seconds, engine.finished.computed_tokens),
+        );
+        self.fact(1, "GPU pool, tokens", engine.gpu_pool_tokens);
+        self.fact(1, "tokens of a GPU block", engine.block_tokens);
+        let per_token = resolved.bytes_per_token.map(|p| format!("{} (method {})", p.bytes, p.method));
+        self.line(
+            1,
+            "KV bytes of a token",
+            &per_token.unwrap_or_else(|| "unknown: give it with --kv.bytes-per-token".into()),
+        );
+        let ranks = resolved.ranks.map(|ranks| ranks.to_string());
+        self.line(1, "ranks", &ranks.unwrap_or_else(|| "unknown: give it with --engine.ranks".into()));
+        for evidence in &engine.reset_evidence {
+            self.line(1, "may have emptied the RAM tier", evidence);
+        }
+        for tier in &resolved.tiers {
+            self.tier(tier);
+        }
+        if resolved.tiers.is_empty() {
+            self.line(1, "tiers", "none on this page");
+        }
+    }
+
+    fn quotient(&mut self, depth: usize, name: &str, quotient: Option<Quotient>) {
+        let Some(quotient) = quotient else { return self.line(depth, name, "unknown") };
+        let value = quotient.value().map_or_else(|| "unknown (divided by 0)".to_owned(), |value| value.to_string());
+        let (of, by) = (quotient.of, quotient.by);
+        self.line(depth, name, &format!("{value} = {} ({}) / {} ({})", of.value, of.from, by.value, by.from));
+    }
+
+    fn tier(&mut self, resolved: &ResolvedTier<'_>) {
+        let tier = resolved.tier;
+        self.line(1, &format!("tier {:?} on {} by {}", tier.name, tier.medium, tier.connector), "");
+        match resolved.size {
+            Some(size) => self.line(
+                2,
+                "size",
+                &format!("{} bytes (from {}, source {})", size.fact.value, size.fact.from, size.source),
+            ),
+            None => self.line(2, "size", "unknown: give it with --tier.size"),
+        }
+        for size in &tier.sizes {
+            self.fact(3, &format!("stated as {}", size.source), Some(size.fact));
+        }
+        if resolved.mismatch == Some(true) {
+            self.line(3, "mismatch", "--tier.size and the engine differ by more than one slot; the flag is used");
+        }
+        self.line(
+            2,
+            "size in tokens",
+            &resolved.size_tokens.map_or_else(|| "unknown".into(), |tokens| tokens.to_string()),
+        );
+        self.fact(2, "stored bytes", tier.transfers.stored_bytes);
+        self.fact(2, "reloaded bytes", tier.transfers.reloaded_bytes);
+        self.fact(2, "store seconds", tier.transfers.store_seconds);
+        self.fact(2, "reload seconds", tier.transfers.reload_seconds);
+        self.fact(2, "pinned by copies in flight", tier.pinned);
+        self.fact(2, "pinned by unfinished stores", tier.storing);
+        if let Some(slots) = tier.slots {
+            self.fact(2, "slots", Some(slots.count));
+            self.fact(2, "slots handed out", slots.allocated);
+        }
+        if tier.refusals > 0.0 {
+            self.line(2, "refused or failed allocations and promotions", &tier.refusals.to_string());
+        }
+        self.fill(&resolved.fill);
+        match tier.residency {
+            Some(Residency::Bytes(bytes)) => self.fact(3, "resident bytes", Some(bytes)),
+            Some(Residency::Share(quotient)) => self.quotient(3, "resident share", Some(quotient)),
+            None => {}
+        }
+    }
+
+    fn fill(&mut self, fill: &Fill) {
+        match fill {
+            Fill::Unknown(why) => self.line(2, "fill", &format!("unknown: {why}")),
+            Fill::Measured { share, .. } => self.line(2, "fill", &format!("{share} of the size (measured)")),
+            Fill::AtMost { bytes, share, terms } => {
+                self.line(2, "fill", &format!("at most {bytes} bytes, {share} of the size"));
+                for term in terms {
+                    self.line(3, term.name, &format!("{} bytes", term.bytes));
+                }
+            }
+        }
+    }
+
+    fn correction(&mut self, one: &Corrected) {
+        self.line(0, "", "");
+        self.line(
+            0,
+            &format!("{} of engine {:?}, model {:?}", one.family, one.engine.engine, one.engine.model_name),
+            "",
+        );
+        self.line(1, "before", &one.before.to_string());
+        match one.after {
+            Ok(value) => self.line(1, "after", &value.to_string()),
+            Err(why) => self.line(1, "not corrected", why),
+        }
+    }
+}

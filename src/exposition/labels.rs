@@ -1,0 +1,113 @@
+//! The labels of one sample: borrowed text, read on demand.
+
+use std::borrow::Cow;
+
+/// The text between a sample's braces, already checked by [`super::line`]. Reading it cannot fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Labels<'a>(&'a str);
+
+impl<'a> Labels<'a> {
+    /// Wraps text that the line grammar has accepted.
+    pub(super) fn new(checked: &'a str) -> Labels<'a> {
+        Labels(checked)
+    }
+
+    /// Name and value of each label, the value as it is written (escapes included).
+    pub fn iter(self) -> Iter<'a> {
+        Iter(self.0)
+    }
+
+    /// The value of a label as it is written, or `None`.
+    pub fn raw(self, name: &str) -> Option<&'a str> {
+        self.iter().find_map(|(n, value)| (n == name).then_some(value))
+    }
+
+    /// Whether a name stands twice or is `reserved`, which Prometheus refuses. Empty values do not count: to
+    /// Prometheus they are no labels.
+    pub(super) fn repeat_a_name(self, reserved: &str) -> bool {
+        let filled = || self.iter().filter(|(_, value)| !value.is_empty());
+        filled()
+            .enumerate()
+            .any(|(at, (name, _))| name == reserved || filled().take(at).any(|(earlier, _)| earlier == name))
+    }
+
+    /// The value of a label as it is meant; empty where there is no such label, which is the same to Prometheus.
+    pub fn value(self, name: &str) -> Cow<'a, str> {
+        self.raw(name).map_or(Cow::Borrowed(""), unescape)
+    }
+}
+
+/// See [`Labels::iter`].
+#[derive(Clone, Debug)]
+pub struct Iter<'a>(&'a str);
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.0.trim_start_matches([' ', '\t', ',']);
+        let (name, rest) = rest.split_once('=')?;
+        let quoted = rest.trim_start_matches([' ', '\t']).get(1..)?;
+        let end = closing_quote(quoted.as_bytes())?;
+        self.0 = quoted.get(end + 1..)?;
+        Some((name.trim_end_matches([' ', '\t']), quoted.get(..end)?))
+    }
+}
+
+/// Where the quote that ends a label value stands, in text that starts after the opening one.
+pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        match (text[at], text.get(at + 1)) {
+            (b'"', _) => return Some(at),
+            // A backslash escapes any byte but a line end.
+            (_, Some(b'\n')) => return None,
+            _ => at += 2,
+        }
+    }
+}
+
+/// A label value as it is meant: `\\`, `\"` and `\n` decoded. Any other backslash stands for itself, as in Prometheus.
+pub fn unescape(raw: &str) -> Cow<'_, str> {
+    if !raw.contains('\\') {
+        return Cow::Borrowed(raw);
+    }
+    let mut out = String::with_capacity(raw.len());
+    let mut chars = raw.chars();
+    while let Some(c) = chars.next() {
+        match (c, c == '\\') {
+            (_, false) => out.push(c),
+            (_, true) => match chars.next() {
+                Some('n') => out.push('\n'),
+                Some(quoted @ ('\\' | '"')) => out.push(quoted),
+                Some(other) => out.extend(['\\', other]),
+                None => out.push('\\'),
+            },
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_hold_commas_braces_equal_signs_hashes_and_escaped_quotes() {
+        let labels = Labels::new(r#"engine="0",model_name="acme/q \"27b\" C:\\w, {x} # y = z", pid = "7","#);
+        let all: Vec<_> = labels.iter().collect();
+        assert_eq!(all.len(), 3);
+        assert_eq!(all[1], ("model_name", r#"acme/q \"27b\" C:\\w, {x} # y = z"#));
+        assert_eq!(labels.value("model_name"), r#"acme/q "27b" C:\w, {x} # y = z"#);
+        assert_eq!(labels.raw("pid"), Some("7"));
+        assert_eq!(labels.value("engine_x"), "");
+    }
+
+    #[test]
+    fn only_the_three_escapes_of_the_format_are_decoded() {
+        assert_eq!(unescape(r"line1\nline2"), "line1\nline2");
+        assert_eq!(unescape(r"a\\nb"), r"a\nb");
+        assert_eq!(unescape(r"tab\t"), r"tab\t");
+    }
+}

@@ -1,0 +1,306 @@
+//! A total, zero-copy scanner of the text exposition format 0.0.4.
+//!
+//! It looks at each line once and decides three things: whether the line may pass (see [`line`]), whether it has
+//! to be written differently to be valid text 0.0.4, and whether a dialect wants to read it. It allocates for
+//! the samples that dialects want and for the lines that change, never for the others.
+//!
+//! It knows no family by name: which names are wanted is told by [`Names`]. It writes nothing: what has to
+//! change is a list of [`Edit`]s, carried out by [`crate::rewrite`].
+
+mod labels;
+mod line;
+
+use std::collections::HashMap;
+
+pub use labels::{Labels, unescape};
+use line::{Kind, Line, Tail};
+
+use crate::pipeline::{Counts, LineNote};
+
+/// Bytes of the page, from `start` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// First byte behind.
+    pub end: usize,
+}
+
+impl Span {
+    /// The bytes of `body` that this span covers.
+    pub fn of(self, body: &[u8]) -> &[u8] {
+        &body[self.start..self.end]
+    }
+}
+
+/// Bytes of the page to be replaced; an empty text takes them out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// What goes.
+    pub span: Span,
+    /// What comes in its place.
+    pub text: String,
+}
+
+/// Number of a wanted name in its [`Names`].
+pub type NameId = usize;
+
+/// The names that dialects and corrections read.
+#[derive(Debug)]
+pub struct Names {
+    ids: HashMap<&'static [u8], NameId>,
+    spelled: Vec<&'static str>,
+}
+
+impl Names {
+    /// The set of all `names`; one that is given twice counts once.
+    pub fn new(names: impl IntoIterator<Item = &'static str>) -> Names {
+        let mut set = Names { ids: HashMap::new(), spelled: Vec::new() };
+        for name in names {
+            let next = set.spelled.len();
+            if *set.ids.entry(name.as_bytes()).or_insert(next) == next {
+                set.spelled.push(name);
+            }
+        }
+        set
+    }
+
+    /// The number of a name.
+    pub fn id(&self, name: &str) -> Option<NameId> {
+        self.find(name.as_bytes())
+    }
+
+    /// Where a client replaced the colon of `vllm:` by an underscore, the same name is meant.
+    fn find(&self, name: &[u8]) -> Option<NameId> {
+        self.ids.get(name).copied().or_else(|| {
+            let rest = name.strip_prefix(b"vllm_")?;
+            self.ids.get([b"vllm:", rest].concat().as_slice()).copied()
+        })
+    }
+}
+
+/// A wanted sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample<'a> {
+    /// Which name it has.
+    pub name: NameId,
+    /// Its labels.
+    pub labels: Labels<'a>,
+    /// Its value.
+    pub value: f64,
+    /// The whole line with its line end.
+    pub line: Span,
+    /// The text of the value.
+    pub value_at: Span,
+}
+
+/// What a HELP or TYPE line of a wanted name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metadata {
+    /// HELP.
+    Help,
+    /// TYPE.
+    Type,
+}
+
+/// A page as read.
+#[derive(Debug)]
+pub struct Exposition<'a> {
+    /// The page.
+    pub body: &'a [u8],
+    /// Wanted samples by name, each name's in page order.
+    samples: Vec<Sample<'a>>,
+    /// HELP and TYPE lines of wanted names, with their line end.
+    pub metadata: Vec<(NameId, Metadata, Span)>,
+    /// What has to change for the page to be valid text 0.0.4, in page order.
+    pub edits: Vec<Edit>,
+    /// Line counts.
+    pub counts: Counts,
+    /// The first odd lines.
+    pub notes: Vec<LineNote>,
+    names: &'a Names,
+}
+
+impl<'a> Exposition<'a> {
+    /// Reads a page. Any bytes are a page.
+    pub fn scan(body: &'a [u8], names: &'a Names) -> Exposition<'a> {
+        let mut scan = Scan::new(body, names);
+        let mut at = 0;
+        while at < body.len() {
+            at = scan.line(at);
+        }
+        scan.page.samples.sort_by_key(|sample| sample.name);
+        scan.page
+    }
+
+    /// The samples of a family (or of a histogram's `_sum`, `_count`), in page order.
+    pub fn samples(&self, name: &str) -> &[Sample<'a>] {
+        let Some(id) = self.names.id(name) else { return &[] };
+        let start = self.samples.partition_point(|sample| sample.name < id);
+        let length = self.samples[start..].partition_point(|sample| sample.name == id);
+        &self.samples[start..start + length]
+    }
+
+    /// Whether the page knows the family: by a TYPE line or a sample. A HELP line alone proves nothing.
+    pub fn has(&self, name: &str) -> bool {
+        let typed = |id| self.metadata.iter().any(|&(known, kind, _)| known == id && kind == Metadata::Type);
+        !self.samples(name).is_empty() || self.names.id(name).is_some_and(typed)
+    }
+
+    /// The name as this program spells it.
+    pub fn spelled(&self, name: NameId) -> &'static str {
+        self.names.spelled[name]
+    }
+}
+
+/// How many odd lines are kept with their reason.
+const NOTES: usize = 20;
+
+/// How much of an odd line is kept.
+const NOTE_LENGTH: usize = 160;
+
+/// Families of ours in the page come from another exporter in front of it; ours replace them.
+const OWN_PREFIX: &[u8] = b"kvtier_";
+
+/// The line that starts at `start`: what it is, where its line end starts, and the whole of it with its line end,
+/// which is LF, CR LF or the end of the page.
+fn next_line(body: &[u8], start: usize) -> (Line<'_>, usize, Span) {
+    let text = &body[start..];
+    let length = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    let mut end = length - usize::from(length < text.len() && text[..length].ends_with(b"\r"));
+    let read = line::read(text, end);
+    if let Line::Sample(sample) = &read {
+        end = sample.end;
+    }
+    let line_end = match &text[end..] {
+        [b'\r', b'\n', ..] => 2,
+        [b'\n', ..] => 1,
+        _ => 0,
+    };
+    (read, start + end, Span { start, end: start + end + line_end })
+}
+
+/// Every line of a page with the metric name in it, for those who sort lines by family.
+pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (line, _, span) = (at < body.len()).then(|| next_line(body, at))?;
+        at = span.end;
+        let name = match line {
+            Line::Help { name } | Line::Type { name, .. } => Some(name),
+            Line::Sample(sample) => Some(sample.name),
+            Line::Blank | Line::Comment | Line::EndMark | Line::Refused(_) => None,
+        };
+        Some((name, span))
+    })
+}
+
+struct Scan<'a> {
+    page: Exposition<'a>,
+    line_number: usize,
+    /// The last name looked up: neighbours mostly share it.
+    last: (&'a [u8], Option<NameId>),
+}
+
+impl<'a> Scan<'a> {
+    fn new(body: &'a [u8], names: &'a Names) -> Scan<'a> {
+        let page = Exposition {
+            body,
+            samples: Vec::new(),
+            metadata: Vec::new(),
+            edits: Vec::new(),
+            counts: Counts::default(),
+            notes: Vec::new(),
+            names,
+        };
+        Scan { page, line_number: 0, last: (b"", None) }
+    }
+
+    /// Reads the line that starts at `start` and returns where the next one starts.
+    fn line(&mut self, start: usize) -> usize {
+        self.line_number += 1;
+        let (read, end, span) = next_line(self.page.body, start);
+        let edits = self.page.edits.len();
+        self.take(read, span, start);
+        // An edit that takes out the line, or its tail, has to leave the line end right.
+        let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
+        if span.end == end + 2 && !gone {
+            self.edit(Span { start: end, end: end + 1 }, String::new());
+        }
+        // A label value may hold line ends.
+        self.line_number += memchr::memchr_iter(b'\n', &self.page.body[start..end]).count();
+        span.end
+    }
+
+    fn take(&mut self, read: Line<'a>, span: Span, start: usize) {
+        match read {
+            Line::Blank | Line::Comment => {}
+            Line::EndMark => self.edit(span, String::new()),
+            Line::Help { name } => self.metadata(name, Metadata::Help, span),
+            Line::Type { name, kind, kind_at } => {
+                if let (Kind::OpenMetrics(kind), false) = (kind, name.starts_with(OWN_PREFIX)) {
+                    self.edit(Span { start: start + kind_at.0, end: start + kind_at.1 }, kind.to_owned());
+                }
+                self.metadata(name, Metadata::Type, span);
+            }
+            Line::Sample(sample) => self.sample(&sample, span, start),
+            Line::Refused(refusal) => {
+                self.page.counts.dropped += 1;
+                self.note(span, refusal.reason());
+                self.edit(span, String::new());
+            }
+        }
+    }
+
+    fn metadata(&mut self, name: &'a [u8], kind: Metadata, span: Span) {
+        if name.starts_with(OWN_PREFIX) {
+            self.edit(span, String::new());
+        } else if let Some(id) = self.lookup(name) {
+            self.page.metadata.push((id, kind, span));
+        }
+    }
+
+    fn sample(&mut self, sample: &line::Sample<'a>, span: Span, start: usize) {
+        if sample.name.starts_with(OWN_PREFIX) {
+            return self.edit(span, String::new());
+        }
+        self.page.counts.samples += 1;
+        if let Tail::OpenMetrics { from, milliseconds } = sample.tail {
+            let stamp = milliseconds.map(|stamp| format!(" {stamp}")).unwrap_or_default();
+            self.edit(Span { start: start + from, end: start + sample.end }, stamp);
+        }
+        if sample.odd_escape {
+            self.page.counts.opaque += 1;
+            self.note(span, "a label value has an escape that the format does not know");
+        }
+        let Some(name) = self.lookup(sample.name) else { return };
+        // The grammar has checked the labels as UTF-8.
+        let Ok(labels) = std::str::from_utf8(sample.labels) else { return };
+        self.page.samples.push(Sample {
+            name,
+            labels: Labels::new(labels),
+            value: sample.value,
+            line: span,
+            value_at: Span { start: start + sample.value_at.0, end: start + sample.value_at.1 },
+        });
+    }
+
+    fn lookup(&mut self, name: &'a [u8]) -> Option<NameId> {
+        if name != self.last.0 {
+            self.last = (name, self.page.names.find(name));
+        }
+        self.last.1
+    }
+
+    fn edit(&mut self, span: Span, text: String) {
+        self.page.edits.push(Edit { span, text });
+    }
+
+    fn note(&mut self, span: Span, reason: &'static str) {
+        if self.page.notes.len() < NOTES {
+            let line = span.of(self.page.body);
+            let text = line[..line.len().min(NOTE_LENGTH)].trim_ascii_end().escape_ascii().to_string();
+            self.page.notes.push(LineNote { number: self.line_number, text, reason });
+        }
+    }
+}
