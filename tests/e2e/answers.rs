@@ -105,6 +105,20 @@ fn chunked_and_close_delimited_pages_are_whole_pages() {
 }
 
 #[test]
+fn an_openmetrics_page_is_turned_into_text() {
+    const OPENMETRICS: &str =
+        "# TYPE y unknown\ny 1\n# TYPE x counter\nx_total{k=\"1\"} 5 # {trace_id=\"t\"} 1.0\n# EOF\n";
+    let content_type = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let upstream = Upstream::start(move |_| vec![response("200 OK", &[content_type], OPENMETRICS)]);
+    let answer = Exporter::start(&upstream.url(), &[]).metrics();
+    assert_eq!(answer.header("content-type"), METRICS_TYPE);
+    assert!(answer.has("y 1") && answer.has("x_total{k=\"1\"} 5"), "{}", answer.body);
+    for construct in ["# EOF", "unknown\n", "trace_id"] {
+        assert!(!answer.body.contains(construct), "{construct}: {}", answer.body);
+    }
+}
+
+#[test]
 fn gzip_that_nobody_asked_for_is_undone() {
     let upstream = Upstream::start(|_| {
         vec![response("200 OK", &["Content-Encoding: gzip"], crate::failures::gzip(PAGE.as_bytes()))]
