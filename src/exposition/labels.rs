@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The text between a sample's braces, already checked by [`super::line`]. Reading it cannot fail.
+/// The text between a sample's braces, already checked by the line grammar. Reading it cannot fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels<'a>(&'a str);
 
