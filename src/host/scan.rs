@@ -470,19 +470,15 @@ mod tests {
     fn a_network_mount_is_scanned_only_by_force() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("a"), "x").unwrap();
-        let tier = root.path().join(".");
         for (kind, forced, files) in
             [("nfs4", false, None), ("fuse.sshfs", false, None), ("nfs4", true, Some(1.0)), ("xfs", false, Some(1.0))]
         {
             let procfs = procfs(kind, root.path());
-            let mut scan = scan(&[&tier], 100, &Watch::new());
+            let mut scan = scan(&[root.path()], 100, &Watch::new());
             scan.means.procfs = procfs.path().to_owned();
             scan.means.network_too = forced;
             let reading = scan.collect().unwrap();
-            assert_eq!(
-                (value(&reading, FILES, &tier), value(&reading, UNREADABLE, &tier).is_some()),
-                (files, files.is_some())
-            );
+            assert_eq!(figures(&reading, root.path())[1..], [files, files.map(|_| 0.0)]);
             let told = reading.notes.iter().any(|note| note.contains(kind) && note.contains("--disk.scan-network"));
             assert_eq!(told, kind != "xfs", "{:?}", reading.notes);
         }

@@ -264,6 +264,17 @@ mod tests {
     }
 
     #[test]
+    fn more_files_with_several_names_than_are_remembered_are_said() {
+        let root = tree(&[("a.pt", 1)]);
+        fs::hard_link(root.path().join("a.pt"), root.path().join("b.pt")).unwrap();
+        let mut walk = Walk::begin(root.path(), open).unwrap();
+        walk.linked = (0..MOST_LINKED as u64).map(|inode| (u64::MAX, inode)).collect();
+        assert!(walk.advance(|| true));
+        assert_eq!((walk.found.files, walk.found.remarks), (2, BTreeSet::from([Remark::ManyLinked])));
+        assert_eq!(walk.linked.len(), MOST_LINKED);
+    }
+
+    #[test]
     fn a_symbolic_link_leads_nowhere() {
         let root = tree(&[("a.pt", 4096)]);
         for (target, name) in [("/", "root"), (".", "round"), ("a.pt", "file"), ("/none", "broken")] {
