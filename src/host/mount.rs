@@ -18,7 +18,7 @@ pub struct Mount {
 
 /// File systems whose files lie on other machines. FUSE is on the list because what is behind it is not known;
 /// `fuseblk` is not, it always has a block device behind it.
-const NETWORK: [&str; 20] = [
+const NETWORK: [&str; 19] = [
     "9p",
     "afs",
     "beegfs",
@@ -38,7 +38,6 @@ const NETWORK: [&str; 20] = [
     "smb3",
     "smbfs",
     "wekafs",
-    "yas3fs",
 ];
 
 impl Mount {
@@ -98,11 +97,11 @@ fn unescape(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
     /// A box with a local disk, network mounts, a bind mount and a point that is mounted over.
-    pub(in crate::host) const MOUNTINFO: &str = "\
+    const MOUNTINFO: &str = "\
 22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw
 27 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
 40 27 259:5 / /kv rw,noatime shared:20 master:3 - xfs /dev/nvme1n1 rw,attr2

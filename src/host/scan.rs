@@ -268,6 +268,7 @@ fn reading(tiers: &[Tier]) -> Reading {
 mod tests {
     use super::*;
     use crate::family::encode;
+    use crate::host::Host;
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::sync::{Arc, Mutex};
@@ -345,6 +346,28 @@ mod tests {
         let at_rest = (0..4).map(|_| scan.collect().unwrap()).last().unwrap();
         // 10,000 × 4,096
         assert_eq!(figures(&at_rest, root.path()), [Some(40_960_000.0), Some(10_000.0), Some(0.0)]);
+    }
+
+    #[test]
+    fn the_collector_s_figures_come_to_a_scrape_with_their_age() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("a.pt"), [7; 8192]).unwrap();
+        let options = Options { disk_tiers: vec![root.path().into()], collectors: vec![NAME], ..Options::default() };
+        let host = Host::start(&options);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let text = loop {
+            let text = encode(&host.look(Instant::now()).families);
+            if text.contains("kvtier_disk_tier_bytes{") || Instant::now() > deadline {
+                break text;
+            }
+            std::thread::yield_now();
+        };
+        for (name, value) in
+            [("bytes", "} 8192\n"), ("files", "} 1\n"), ("unreadable", "} 0\n"), ("scan_age_seconds", "} ")]
+        {
+            let line = format!("kvtier_disk_tier_{name}{{path=\"{}\"{value}", root.path().display());
+            assert!(text.contains(&line), "{line} in {text}");
+        }
     }
 
     #[test]
