@@ -107,12 +107,11 @@ fn text(body: &Bytes, format: Format) -> Bytes {
 const DECLARABLE: [(&str, Medium); 3] =
     [("ram", Medium::Ram), ("lmcache_cpu", Medium::Ram), ("lmcache_disk", Medium::Disk)];
 
-/// Reads the page, and adds the tiers that were declared for its vLLM engines.
+/// Reads the page, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
+/// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
 fn read(page: &Exposition<'_>, settings: &Settings) -> Snapshot {
     let mut snapshot = dialect::read(page);
-    let declared = DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name));
-    for (name, medium) in declared.filter(|_| snapshot.engine_kind == Some("vllm")) {
-        // vLLM's own engines always have a label. What has none is a cache server beside them: its tier is theirs.
+    for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
         let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
         if servers.iter().all(|server| server.tier(name).is_none()) {
             for engine in engines {

@@ -521,6 +521,27 @@ fn copies_that_were_never_counted_are_unknown_and_no_zero() {
 }
 
 #[test]
+fn a_tier_that_has_served_nothing_yet_says_zero() {
+    let page = fixture("sglang-0.5.23-hicache");
+    let fresh = page.written().replace("300000.0", "0.0");
+    let result = run(&Page::new().text(&fresh));
+    assert_eq!(with(&result, "kvtier_tier_served_tokens_total", "source", "ram"), [0.0]);
+    assert_eq!(with(&result, "kvtier_prompt_tokens_total", "source", "external"), [0.0]);
+    // 200,000 ÷ (200,000 + 500,000 + 0)
+    assert!((result.value("kvtier_prefill_computed_ratio") - 2.0 / 7.0).abs() < 1e-15);
+}
+
+#[test]
+fn of_two_models_on_a_page_neither_owns_what_names_none() {
+    let page = fixture("sglang-0.5.23-hicache");
+    let page = page.raw("sglang:max_total_num_tokens", r#"model_name="acme/other",tp_rank="0""#, "5");
+    let result = run(&page);
+    assert_eq!(result.values("kvtier_gpu_pool_tokens"), [200_000.0, 5.0]);
+    assert!(result.absent("kvtier_tier_reloaded_bytes_total"));
+    assert_eq!(tier(&result, FILL, "hicache_host"), 0.75);
+}
+
+#[test]
 fn a_storage_behind_the_pool_is_a_tier_of_its_own() {
     let page = fixture("sglang-0.5.23-hicache-storage-file");
     let result = run(&page);

@@ -66,7 +66,7 @@ impl Cache {
     /// Of one worker's series (several processes of it, one of them dead) the largest counts.
     fn take(&mut self, name: &'static str, labels: Labels<'_>, value: f64) {
         let is_scheduler = labels.raw("role") == Some("scheduler");
-        let id = labels.raw("worker_id").and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
+        let id = labels.raw("worker_id").and_then(|id| id.parse().ok()).unwrap_or_default();
         let known = self.0.entry((name, Worker { is_scheduler, id })).or_insert(value);
         *known = known.max(value);
     }
