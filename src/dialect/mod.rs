@@ -7,7 +7,7 @@
 //!
 //! # To add an engine or a connector
 //!
-//! One file, one line, one fixture; nothing right of the model changes. On [`vllm_simple`], the smallest:
+//! One file, one line, one fixture; nothing right of the model changes. On `vllm_simple`, the smallest:
 //!
 //! 1. Capture a page before and after the first traffic, and of each version whose names differ. Put each into
 //!    `tests/fixtures/<dialect>-<version>-<situation>/` as `page.prom`, with an `about.md` that says how it was taken.
@@ -15,7 +15,7 @@
 //!    there, that `used_blocks` counts pinned blocks, so that no fill follows.
 //! 3. Name each family once as a constant (`INFO`), and list them all in `DIALECT.reads`: what is not listed is
 //!    never seen.
-//! 4. Write `read`. Find the engine of each sample ([`facts`] does for those with `model_name` and `engine`), find
+//! 4. Write `read`. Find the engine of each sample (`facts` does for those with `model_name` and `engine`), find
 //!    or make the tier (`tier_or_insert`), and set its fields. Return whether anything was recognised. A field stays
 //!    `None` until something is known: state a 0 only where its absence proves it.
 //! 5. Add the `mod` line and its `DIALECT` to [`DIALECTS`], behind the engine whose engines it adds to.
