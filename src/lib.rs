@@ -20,6 +20,7 @@
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
 //! | [`pipeline`] | the pure middle as one function | pure |
 //! | [`openmetrics`] | an OpenMetrics page turned into text 0.0.4 | pure |
+//! | [`merge`] | pages of further upstreams beside the main one, each family once | pure |
 //! | [`exposition`] | total, zero-copy scanner of text 0.0.4 | pure |
 //! | [`dialect`] | one file an engine or connector: its names, read into the model | pure |
 //! | [`model`] | Snapshot, Engine, Tier: the nouns | pure |
@@ -36,12 +37,14 @@
 
 pub mod bound;
 pub mod correct;
+pub mod demo;
 pub mod derive;
 pub mod dialect;
 pub mod explain;
 pub mod exposition;
 pub mod family;
 pub mod host;
+pub mod merge;
 pub mod model;
 pub mod openmetrics;
 pub mod pipeline;

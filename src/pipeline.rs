@@ -1,16 +1,17 @@
-//! The pure middle of a scrape: a page and what is known of its box in, the corrected page and our families out.
+//! The pure middle of a scrape: pages and what is known of their box in, the corrected page and our families out.
 //!
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
 use bytes::Bytes;
 
+use crate::bound::Resolved;
 use crate::correct::Corrected;
-use crate::exposition::Exposition;
+use crate::exposition::{Edit, Exposition};
 use crate::family::Family;
 use crate::model::{Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
-use crate::{bound, correct, derive, dialect, explain, openmetrics, rewrite};
+use crate::{bound, correct, derive, dialect, explain, merge, openmetrics, rewrite};
 
 /// How the upstream says that its page is written (its Content-Type).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,51 +47,99 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// The result for one page.
+/// A page to be processed.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Name of the upstream: `main`, or an extra's.
+    pub name: String,
+    /// The page as it came.
+    pub body: Bytes,
+    /// How it says it is written.
+    pub format: Format,
+}
+
+/// What the pipeline did with one page.
+#[derive(Debug, Default)]
+pub struct PageReport {
+    /// Line counts.
+    pub counts: Counts,
+    /// The first odd lines, with reasons.
+    pub notes: Vec<LineNote>,
+    /// Families left out because an earlier page has them.
+    pub merged_out: usize,
+}
+
+/// The result for the pages of one scrape.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The corrected page: slices of the body with inserts between them. Ends in a line end unless it is empty.
+    /// The corrected page: slices of the bodies with inserts between them. Ends in a line end unless it is empty.
     pub page: Vec<Bytes>,
     /// Derived families, to be appended to the page.
     pub families: Vec<Family>,
-    /// What was read, for `/debug` and our own families.
+    /// What was read.
     pub snapshot: Snapshot,
-    /// Line counts.
-    pub counts: Counts,
-    /// The first lines of each odd kind, with reasons.
-    pub notes: Vec<LineNote>,
+    /// A report for each source, in their order.
+    pub reports: Vec<PageReport>,
     /// What the log should say once.
     pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over one page.
-pub fn process(body: &Bytes, format: Format, settings: &Settings, host: &HostFacts) -> Outcome {
-    let body = text(body, format);
-    let mut page = Exposition::scan(&body, &dialect::NAMES);
-    let snapshot = read(&page, settings);
+/// Runs the whole middle over the pages of one scrape, the main one first.
+pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
+    let (bodies, mut reports) = prepare(sources);
+    let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
-    let mut edits = std::mem::take(&mut page.edits);
-    let corrected = correct::correct(&page, &engines, settings.correct, &mut edits);
+    let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
+    let corrected = correct_all(&pages, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
+    for (report, page) in reports.iter_mut().zip(pages) {
+        // What was odd about a further page was reported when it was prepared.
+        report.counts.samples = page.counts.samples;
+        report.counts.opaque += page.counts.opaque;
+        report.counts.dropped += page.counts.dropped;
+        report.notes.extend(page.notes);
+    }
     Outcome {
-        page: rewrite::apply(&body, edits),
+        page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
         families,
         warnings: warnings(&corrected, settings),
-        counts: page.counts,
-        notes: std::mem::take(&mut page.notes),
+        reports,
         snapshot,
     }
 }
 
 /// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
-pub fn explain(body: &Bytes, format: Format, settings: &Settings, host: &HostFacts) -> String {
-    let body = text(body, format);
-    let page = Exposition::scan(&body, &dialect::NAMES);
-    let snapshot = read(&page, settings);
+pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> String {
+    let (bodies, _) = prepare(sources);
+    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
-    let corrected = correct::correct(&page, &engines, settings.correct, &mut Vec::new());
+    let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
     explain::explain(&snapshot, &engines, &corrected)
+}
+
+/// The pages in text 0.0.4. Each page but the first is cleaned and sorted, without what earlier pages have.
+fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
+    let mut bodies: Vec<Bytes> = Vec::new();
+    let mut reports = Vec::new();
+    let mut taken = merge::Taken::new();
+    for source in sources {
+        let mut body = text(&source.body, source.format);
+        let mut report = PageReport::default();
+        if let Some(earlier) = bodies.last() {
+            merge::take_names(earlier, &mut taken);
+            let page = Exposition::scan(&body, &dialect::NAMES);
+            let (counts, notes) = (page.counts.clone(), page.notes.clone());
+            let addition = merge::addition(&rewrite::apply(&body, page.edits).concat(), &taken);
+            report = PageReport { counts, notes, merged_out: addition.left_out };
+            body = addition.text.into();
+        }
+        bodies.push(body);
+        reports.push(report);
+    }
+    (bodies, reports)
 }
 
 /// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
@@ -107,10 +156,10 @@ fn text(body: &Bytes, format: Format) -> Bytes {
 const DECLARABLE: [(&str, Medium); 3] =
     [("ram", Medium::Ram), ("lmcache_cpu", Medium::Ram), ("lmcache_disk", Medium::Disk)];
 
-/// Reads the page, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
+/// Reads the pages, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
 /// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
-fn read(page: &Exposition<'_>, settings: &Settings) -> Snapshot {
-    let mut snapshot = dialect::read(page);
+fn read(pages: &[Exposition<'_>], settings: &Settings) -> Snapshot {
+    let mut snapshot = dialect::read(pages);
     for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
         let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
         if servers.iter().all(|server| server.tier(name).is_none()) {
@@ -122,6 +171,16 @@ fn read(page: &Exposition<'_>, settings: &Settings) -> Snapshot {
         }
     }
     snapshot
+}
+
+fn correct_all(
+    pages: &[Exposition<'_>],
+    engines: &[Resolved<'_>],
+    settings: &Settings,
+    edits: &mut [Vec<Edit>],
+) -> Vec<Corrected> {
+    let pages = pages.iter().zip(edits);
+    pages.flat_map(|(page, edits)| correct::correct(page, engines, settings.correct, edits)).collect()
 }
 
 /// What a log should say once: a gauge that stays misleading although corrections are on.

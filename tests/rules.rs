@@ -6,7 +6,7 @@
 
 mod support;
 
-use support::page::{Page, run, run_with};
+use support::page::{Page, run, run_sized, run_with};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -103,7 +103,7 @@ fn the_bound_is_taken_for_each_engine() {
         page = page.raw("vllm:kv_offload_store_bytes_total", &labels, stored);
         page = page.raw("vllm:kv_offload_cpu_cache_usage_perc", &labels, "0.0");
     }
-    let result = run_with(&page, |settings, _| drop(settings.tier_sizes.insert("ram".into(), 12_860_000_000)));
+    let result = run_sized(&page, 12_860_000_000);
     assert_eq!(result.values("kvtier_tier_fill_upper_bound_bytes"), [8e9, 12.86e9]);
     // 8 ÷ 12.86
     assert_eq!(result.upstream("vllm:kv_offload_cpu_cache_usage_perc"), ["0.6220839813374806", "1.0"]);
@@ -176,7 +176,7 @@ fn promotions_fill_the_tier_though_nothing_was_stored() {
         r#"tier="1:fs""#,
         "2.1e+10",
     );
-    let result = run_with(&page, |settings, _| drop(settings.tier_sizes.insert("ram".into(), 12_861_308_928)));
+    let result = run_sized(&page, 12_861_308_928);
     assert_eq!(result.values("kvtier_tier_fill_upper_bound_bytes"), [12_861_308_928.0]);
     assert_eq!(result.labels("kvtier_tier_info", "bound_basis"), ["stored+promoted", "none"]);
 }
@@ -369,7 +369,7 @@ fn the_size_is_found_in_the_order_of_trust() {
     assert_eq!(run(&page).labels("kvtier_tier_info", "size_source"), ["cache_config"]);
     assert_eq!(run(&informed).labels("kvtier_tier_info", "size_source"), ["config_info"]);
     assert_eq!(run(&informed).tier("kvtier_tier_size_bytes"), 1e6);
-    let told = |bytes| run_with(&informed, move |settings, _| drop(settings.tier_sizes.insert("ram".into(), bytes)));
+    let told = |bytes| run_sized(&informed, bytes);
     assert_eq!(told(2_000_000).labels("kvtier_tier_info", "size_source"), ["flag"]);
     assert_eq!(told(2_000_000).tier("kvtier_tier_size_bytes"), 2e6);
     // One slot is 100,000 bytes: a difference of exactly one is no mismatch, one byte more is.
@@ -581,8 +581,8 @@ fn a_line_that_would_cost_the_scrape_goes_and_the_rest_stays() {
     let good = Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", "5");
     let result = run(&good.clone().text(bad).text("ok 1"));
     assert_eq!(result.page, good.text("ok 1\n").written());
-    assert_eq!(result.outcome.counts.dropped, 2);
-    assert_eq!(result.outcome.notes[0].reason, "a label name stands twice (the name itself is `__name__`)");
+    assert_eq!(result.outcome.reports[0].counts.dropped, 2);
+    assert_eq!(result.outcome.reports[0].notes[0].reason, "a label name stands twice (the name itself is `__name__`)");
 }
 
 #[test]

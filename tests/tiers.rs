@@ -8,7 +8,7 @@
 mod support;
 
 use bytes::Bytes;
-use kvtier_exporter::pipeline::{Format, explain};
+use kvtier_exporter::pipeline::{Format, Source, explain, process};
 use kvtier_exporter::settings::{HostFacts, Settings};
 use support::page::{Page, Result, run, run_with};
 
@@ -49,9 +49,20 @@ fn tiers(result: &Result) -> Vec<&str> {
     result.labels("kvtier_tier_info", "tier")
 }
 
+fn source(name: &str, page: &Page) -> Source {
+    Source { name: name.to_owned(), body: Bytes::from(page.written().to_owned()), format: Format::Text }
+}
+
+/// Runs a page with another one behind it.
+fn run_beside(main: &Page, extra: &Page) -> Result {
+    let sources = [source("main", main), source("extra", extra)];
+    let outcome = process(&sources, &Settings::default(), &HostFacts::default());
+    let page = String::from_utf8(outcome.page.concat()).unwrap();
+    Result { page, warnings: outcome.warnings.clone(), outcome }
+}
+
 fn explained(page: &Page) -> String {
-    let body = Bytes::from(page.written().to_owned());
-    explain(&body, Format::Text, &Settings::default(), &HostFacts::default())
+    explain(&[source("main", page)], &Settings::default(), &HostFacts::default())
 }
 
 // LMCache inside the engine: where the facts belong.
@@ -120,10 +131,20 @@ fn a_page_of_lmcache_alone_is_one_engine_without_label() {
 fn lmcaches_own_page_beside_vllms_adds_to_the_same_engine() {
     let own = fixture("lmcache-0.5.6-disk");
     let labels = r#"engine="0",model_name="Qwen3.8-27B-NVFP4""#;
-    let page = Page::new().raw("vllm:prompt_tokens_total", labels, "1").text(own.written());
-    let result = run(&page);
+    let result = run_beside(&Page::new().raw("vllm:prompt_tokens_total", labels, "1"), &own);
     assert_eq!(result.labels("kvtier_tier_info", "engine"), ["0"]);
+    assert_eq!(result.value(LOOKUP_RATIO), 0.450_070_588_235_294_1);
     assert_eq!(result.outcome.snapshot.engines.len(), 1);
+    assert!(result.page.contains("lmcache:local_storage_usage{"));
+}
+
+#[test]
+fn what_the_main_page_has_of_lmcache_is_not_counted_again_from_its_own_page() {
+    let main = fixture("lmcache-0.5.6-vllm-page-tp2");
+    let own = Page::new().text(&fixture("lmcache-0.5.6-disk").written().replace("Qwen3.8-27B-NVFP4", "acme/m"));
+    let result = run_beside(&main, &own);
+    assert_eq!(result.value(LOOKUP_RATIO), 0.625);
+    assert_eq!(result.outcome.snapshot.disk_claimed.unwrap().value, 21_474_836_480.0);
 }
 
 // LMCache inside the engine: lookups.
@@ -347,9 +368,9 @@ fn only_files_are_claimed_on_disk() {
 fn the_server_belongs_to_the_only_engine_beside_it() {
     let server = fixture("lmcache_mp-0.5.6-busy");
     let engine = |engine| format!(r#"engine="{engine}",model_name="acme/m""#);
-    let one = Page::new().raw("vllm:prompt_tokens_total", &engine("0"), "1").text(server.written());
-    assert_eq!(run(&one).labels("kvtier_tier_info", "engine"), ["0", "0"]);
-    assert_eq!(run(&one).values(LOOKUP_RATIO), [0.625]);
+    let one = run_beside(&Page::new().raw("vllm:prompt_tokens_total", &engine("0"), "1"), &server);
+    assert_eq!(one.labels("kvtier_tier_info", "engine"), ["0", "0"]);
+    assert_eq!(one.values(LOOKUP_RATIO), [0.625]);
     // Shared by two engines it is neither's; its lookups are still the model's.
     let two = Page::new()
         .raw("vllm:prompt_tokens_total", &engine("0"), "1")
@@ -547,7 +568,7 @@ fn a_storage_behind_the_pool_is_a_tier_of_its_own() {
     let result = run(&page);
     assert_eq!(tiers(&result), ["hicache_host", "hicache_storage"]);
     assert_eq!(result.labels("kvtier_tier_info", "medium"), ["ram", "disk"]);
-    assert_eq!(with(&result, FILL, "tier", "hicache_storage"), []);
+    assert!(with(&result, FILL, "tier", "hicache_storage").is_empty());
     assert_eq!(with(&result, "kvtier_tier_served_tokens_total", "source", "ram"), [300_000.0]);
     assert_eq!(with(&result, "kvtier_tier_served_tokens_total", "source", "disk"), [200_000.0]);
     // 300,000 + 200,000; 100,000 ÷ 1,000,000
@@ -566,8 +587,7 @@ fn hits_of_a_tier_that_the_page_does_not_show_are_counted_without_its_name() {
     assert_eq!(result.labels("kvtier_tier_served_tokens_total", "source"), ["unspecified"]);
     assert_eq!(result.values("kvtier_tier_served_tokens_total"), [400_000.0]);
     // Its tier is on the page of the LMCache server, which then belongs to it.
-    let both = Page::new().text(fixture("sglang-0.5.23-lmcache").written());
-    let both = run(&both.text(fixture("lmcache_mp-0.5.6-busy").written()));
+    let both = run_beside(&fixture("sglang-0.5.23-lmcache"), &fixture("lmcache_mp-0.5.6-busy"));
     assert_eq!(both.labels("kvtier_tier_info", "model_name"), ["acme/m", "acme/m"]);
     assert_eq!(both.outcome.snapshot.engine_kind, Some("sglang"));
 }

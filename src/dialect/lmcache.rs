@@ -101,7 +101,7 @@ fn place(model: &str, cache: &Cache, snapshot: &mut Snapshot) {
     }
     let mut engines = snapshot.serving(model);
     for engine in &mut engines {
-        engine.lookup_hits = cache.lookups();
+        engine.lookup_hits = cache.lookups().or(engine.lookup_hits);
     }
     match engines.as_mut_slice() {
         [engine] => tiers(engine, cache),

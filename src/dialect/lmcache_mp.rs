@@ -88,7 +88,9 @@ fn home(snapshot: &Snapshot) -> EngineId {
 fn memory(page: &Exposition<'_>, tier: &mut Tier) {
     tier.connector = CONNECTOR;
     tier.only_if_declared = false;
-    tier.residency = sum(page, L1_USED, "l1_tag", |_| true).map(Residency::Bytes);
+    if let Some(used) = sum(page, L1_USED, "l1_tag", |_| true) {
+        tier.residency = Some(Residency::Bytes(used));
+    }
 }
 
 /// Copies between GPU and pool, as all devices together counted them. A copy has two phases over the same bytes;

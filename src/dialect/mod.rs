@@ -62,11 +62,13 @@ pub const DIALECTS: &[Dialect] = &[
 /// Every name that some dialect reads.
 pub static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(DIALECTS.iter().flat_map(|d| d.reads.iter().copied())));
 
-/// Reads a page with all dialects.
-pub fn read(page: &Exposition<'_>) -> Snapshot {
+/// Reads the pages of one scrape with all dialects. An engine's page comes before those of its connectors, so that
+/// they find it.
+pub fn read(pages: &[Exposition<'_>]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for dialect in DIALECTS {
-        if (dialect.read)(page, &mut snapshot) {
+        let recognised = pages.iter().fold(false, |known, page| (dialect.read)(page, &mut snapshot) | known);
+        if recognised {
             snapshot.dialects.push(dialect.name);
         }
     }

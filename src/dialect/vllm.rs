@@ -50,8 +50,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    find_engines(page, snapshot);
-    if snapshot.engines.is_empty() {
+    if !find_engines(page, snapshot) {
         return false;
     }
     snapshot.engine_kind = Some("vllm");
@@ -65,13 +64,15 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
 }
 
 /// An engine is any value of the `engine` label. Families that name the model go first, since the others can
-/// only be joined to what they found.
-fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+/// only be joined to what they found. Returns whether the page has any engine.
+fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
+    let mut found = false;
     let names = DIALECTS.iter().flat_map(|dialect| dialect.reads);
     for name in names.filter(|name| name.starts_with("vllm:")) {
         for labels in page.samples(name).iter().map(|sample| sample.labels) {
             if let (Some(_), Some(_)) = (labels.raw("engine"), labels.raw("model_name")) {
                 snapshot.engine_or_insert(&labels.value("model_name"), &labels.value("engine"));
+                found = true;
             }
         }
     }
@@ -81,6 +82,7 @@ fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) {
             snapshot.engine_or_insert("", &engine);
         }
     }
+    found || !page.samples(CACHE_CONFIG).is_empty()
 }
 
 fn prompt_tokens(page: &Exposition<'_>, snapshot: &mut Snapshot) {

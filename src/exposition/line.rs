@@ -4,7 +4,7 @@
 //! it; where the reading here is narrower than Prometheus' (an escape that the format does not know), the line
 //! is marked opaque and passes.
 
-use super::labels::{Labels, closing_quote};
+use super::series::Shape;
 
 /// What one line is. Ranges count from the start of the line.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,8 +94,8 @@ impl Refusal {
 }
 
 /// Reads the line that starts at `text[0]` and ends before `text[end]`. Only a label value may go on behind
-/// `end`: Prometheus lets line ends stand inside quotes.
-pub(super) fn read(text: &[u8], end: usize) -> Line<'_> {
+/// `end`: Prometheus lets line ends stand inside quotes. `shape` is what earlier lines of the same page left.
+pub(super) fn read<'a>(text: &'a [u8], end: usize, shape: &mut Shape<'a>) -> Line<'a> {
     let line = &text[..end];
     let start = skip_blanks(line, 0);
     match line.get(start) {
@@ -103,8 +103,8 @@ pub(super) fn read(text: &[u8], end: usize) -> Line<'_> {
         Some(0) => Line::Refused(Refusal::Nul),
         Some(b'#') => comment(line, start),
         Some(_) if start > 0 => Line::Refused(Refusal::Name),
-        Some(_) => match sample(line, start) {
-            Err(Refusal::OpenQuote) => sample_over_lines(text, start),
+        Some(_) => match sample(line, shape) {
+            Err(Refusal::OpenQuote) => sample(&text[..text.len().min(LONGEST_QUOTE)], shape),
             other => other,
         }
         .map_or_else(Line::Refused, Line::Sample),
@@ -114,10 +114,6 @@ pub(super) fn read(text: &[u8], end: usize) -> Line<'_> {
 /// How far a label value may run over line ends before the quote counts as never closed. It bounds the work
 /// that a page of unclosed quotes can cause.
 const LONGEST_QUOTE: usize = 64 * 1024;
-
-fn sample_over_lines(text: &[u8], start: usize) -> Result<Sample<'_>, Refusal> {
-    sample(&text[..text.len().min(LONGEST_QUOTE)], start)
-}
 
 fn comment(line: &[u8], hash: usize) -> Line<'_> {
     if line[hash..] == *b"# EOF" {
@@ -174,71 +170,21 @@ fn metadata_name(line: &[u8], at: usize) -> Option<usize> {
     (end > at).then_some(end)
 }
 
-fn sample(line: &[u8], start: usize) -> Result<Sample<'_>, Refusal> {
-    let name_end = name_end(line, start, is_name_start, is_name_part);
-    if name_end == start {
-        return Err(Refusal::Name);
-    }
-    let mut at = skip_blanks(line, name_end);
-    let mut labels = &line[..0];
-    let mut odd_escape = false;
-    if line.get(at) == Some(&b'{') {
-        let close = read_labels(line, at + 1, &mut odd_escape)?;
-        labels = &line[at + 1..close];
-        at = skip_blanks(line, close + 1);
-    }
+fn sample<'a>(line: &'a [u8], shape: &mut Shape<'a>) -> Result<Sample<'a>, Refusal> {
+    let series = shape.series(line)?;
+    let at = skip_blanks(line, series.end);
     let value_end = token_end(line, at);
     let value = number(&line[at..value_end]).ok_or(Refusal::Value)?;
     let (tail, end) = read_tail(line, value_end)?;
-    Ok(Sample { name: &line[start..name_end], labels, value, value_at: (at, value_end), odd_escape, tail, end })
-}
-
-/// Checks the labels that start at `at` and returns the place of the closing brace.
-fn read_labels(line: &[u8], mut at: usize, odd_escape: &mut bool) -> Result<usize, Refusal> {
-    let first = at;
-    let mut names = NameSet::default();
-    names.insert(METRIC_NAME.as_bytes());
-    loop {
-        at = skip_blanks(line, at);
-        if line.get(at) == Some(&b'}') {
-            break;
-        }
-        let name = at;
-        at = name_end(line, at, is_label_start, is_label_part);
-        if at == name {
-            return Err(Refusal::Label);
-        }
-        names.insert(&line[name..at]);
-        at = expect(line, skip_blanks(line, at), b'=')?;
-        at = expect(line, skip_blanks(line, at), b'"')?;
-        let length = closing_quote(&line[at..]).ok_or(Refusal::OpenQuote)?;
-        *odd_escape |= has_odd_escape(&line[at..at + length]);
-        at = skip_blanks(line, at + length + 1);
-        if line.get(at) == Some(&b',') {
-            at += 1;
-        }
-    }
-    let text = std::str::from_utf8(&line[first..at]).map_err(|_| Refusal::Utf8)?;
-    if names.may_repeat && Labels::new(text).repeat_a_name(METRIC_NAME) { Err(Refusal::RepeatedLabel) } else { Ok(at) }
-}
-
-/// The label that Prometheus keeps the metric's name in.
-const METRIC_NAME: &str = "__name__";
-
-/// Names seen, as one bit each: most samples are known to repeat none without a look back.
-#[derive(Default)]
-struct NameSet {
-    bits: u64,
-    may_repeat: bool,
-}
-
-impl NameSet {
-    fn insert(&mut self, name: &[u8]) {
-        let hash = name.iter().fold(0_u32, |hash, &b| hash.wrapping_mul(31).wrapping_add(u32::from(b)));
-        let bit = 1 << (hash % 64);
-        self.may_repeat |= self.bits & bit != 0;
-        self.bits |= bit;
-    }
+    Ok(Sample {
+        name: &line[..series.name_end],
+        labels: &line[series.labels.0..series.labels.1],
+        value,
+        value_at: (at, value_end),
+        odd_escape: series.odd_escape,
+        tail,
+        end,
+    })
 }
 
 fn read_tail(line: &[u8], value_end: usize) -> Result<(Tail, usize), Refusal> {
@@ -297,31 +243,14 @@ fn seconds_to_milliseconds(text: &[u8]) -> Option<i64> {
 /// large for a double is an error there and not infinity.
 fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
-    let value: f64 = text.parse().ok()?;
-    let word = text.as_bytes().iter().any(u8::is_ascii_alphabetic) && !text.as_bytes().iter().any(u8::is_ascii_digit);
-    match value {
-        v if v.is_nan() => text.eq_ignore_ascii_case("nan").then_some(v),
-        v if v.is_infinite() => word.then_some(v),
-        v => Some(v),
+    match text.parse::<f64>().ok()? {
+        value if value.is_finite() => Some(value),
+        value if value.is_nan() => text.eq_ignore_ascii_case("nan").then_some(value),
+        infinite => (!text.bytes().any(|b| b.is_ascii_digit())).then_some(infinite),
     }
 }
 
-fn has_odd_escape(value: &[u8]) -> bool {
-    let mut rest = value;
-    while let Some(at) = memchr::memchr(b'\\', rest) {
-        if !matches!(rest.get(at + 1), Some(b'n' | b'"' | b'\\')) {
-            return true;
-        }
-        rest = &rest[at + 2..];
-    }
-    false
-}
-
-fn expect(line: &[u8], at: usize, byte: u8) -> Result<usize, Refusal> {
-    if line.get(at) == Some(&byte) { Ok(at + 1) } else { Err(Refusal::Label) }
-}
-
-fn name_end(line: &[u8], at: usize, start: fn(u8) -> bool, part: fn(u8) -> bool) -> usize {
+pub(super) fn name_end(line: &[u8], at: usize, start: fn(u8) -> bool, part: fn(u8) -> bool) -> usize {
     match line.get(at) {
         Some(&first) if start(first) => at + line[at..].iter().position(|&b| !part(b)).unwrap_or(line.len() - at),
         _ => at,
@@ -334,22 +263,22 @@ fn token_end(line: &[u8], at: usize) -> usize {
     end.map_or(line.len(), |length| at + length)
 }
 
-fn skip_blanks(line: &[u8], at: usize) -> usize {
+pub(super) fn skip_blanks(line: &[u8], at: usize) -> usize {
     at + line.get(at..).map_or(0, |rest| rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count())
 }
 
-fn is_name_start(b: u8) -> bool {
+pub(super) fn is_name_start(b: u8) -> bool {
     b.is_ascii_alphabetic() || b == b'_' || b == b':'
 }
 
-fn is_name_part(b: u8) -> bool {
+pub(super) fn is_name_part(b: u8) -> bool {
     is_name_start(b) || b.is_ascii_digit()
 }
 
-fn is_label_start(b: u8) -> bool {
+pub(super) fn is_label_start(b: u8) -> bool {
     b.is_ascii_alphabetic() || b == b'_'
 }
 
-fn is_label_part(b: u8) -> bool {
+pub(super) fn is_label_part(b: u8) -> bool {
     is_label_start(b) || b.is_ascii_digit()
 }

@@ -9,11 +9,13 @@
 
 mod labels;
 mod line;
+mod series;
 
 use std::collections::HashMap;
 
 pub use labels::{Labels, unescape};
 use line::{Kind, Line, Tail};
+use series::Shape;
 
 use crate::pipeline::{Counts, LineNote};
 
@@ -162,11 +164,59 @@ const NOTE_LENGTH: usize = 160;
 /// Families of ours in the page come from another exporter in front of it; ours replace them.
 const OWN_PREFIX: &[u8] = b"kvtier_";
 
+/// One line of a page.
+struct Next<'a> {
+    line: Line<'a>,
+    /// Where its line end starts: LF, CR LF or the end of the page.
+    end: usize,
+    /// The whole of it, with its line end.
+    span: Span,
+    /// How many line ends that is: label values may hold some.
+    newlines: usize,
+}
+
+fn next_line<'a>(body: &'a [u8], start: usize, shape: &mut Shape<'a>) -> Next<'a> {
+    let text = &body[start..];
+    let length = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    let mut end = length - usize::from(length < text.len() && text[..length].ends_with(b"\r"));
+    let line = line::read(text, end, shape);
+    let mut newlines = 1;
+    if let Line::Sample(sample) = &line
+        && sample.end > length
+    {
+        newlines += memchr::memchr_iter(b'\n', &text[..sample.end]).count();
+        end = sample.end;
+    }
+    let line_end = match &text[end..] {
+        [b'\r', b'\n', ..] => 2,
+        [b'\n', ..] => 1,
+        _ => 0,
+    };
+    Next { line, end: start + end, span: Span { start, end: start + end + line_end }, newlines }
+}
+
+/// Every line of a page with the metric name in it, for those who sort lines by family.
+pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
+    let (mut at, mut shape) = (0, Shape::new(body));
+    std::iter::from_fn(move || {
+        let Next { line, span, .. } = (at < body.len()).then(|| next_line(body, at, &mut shape))?;
+        at = span.end;
+        let name = match line {
+            Line::Help { name } | Line::Type { name, .. } => Some(name),
+            Line::Sample(sample) => Some(sample.name),
+            Line::Blank | Line::Comment | Line::EndMark | Line::Refused(_) => None,
+        };
+        Some((name, span))
+    })
+}
+
 struct Scan<'a> {
     page: Exposition<'a>,
+    /// 1-based number of the line that is read.
     line_number: usize,
     /// The last name looked up: neighbours mostly share it.
     last: (&'a [u8], Option<NameId>),
+    shape: Shape<'a>,
 }
 
 impl<'a> Scan<'a> {
@@ -180,39 +230,21 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, line_number: 0, last: (b"", None) }
+        Scan { page, line_number: 1, last: (b"", None), shape: Shape::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
-        let text = &self.page.body[start..];
-        let newline = memchr::memchr(b'\n', text);
-        let length = newline.unwrap_or(text.len());
-        let carriage = newline.is_some() && text[..length].ends_with(b"\r");
-        let mut end = length - usize::from(carriage);
-        self.line_number += 1;
-        let read = line::read(text, end);
-        if let Line::Sample(sample) = &read {
-            end = sample.end;
+        let Next { line, end, span, newlines } = next_line(self.page.body, start, &mut self.shape);
+        let edits = self.page.edits.len();
+        self.take(line, span, start);
+        // An edit that takes out the line has taken its line end too.
+        let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
+        if span.end == end + 2 && !gone {
+            self.edit(Span { start: end, end: end + 1 }, String::new());
         }
-        let next = start + self.line_end(text, end);
-        let span = Span { start, end: next };
-        let carriage = next - start == end + 2;
-        self.take(read, span, start);
-        if carriage && self.page.edits.last().is_none_or(|edit| edit.span.end <= start + end) {
-            self.edit(Span { start: start + end, end: start + end + 1 }, String::new());
-        }
-        next
-    }
-
-    /// The length of the line with its line end, which is LF, CR LF or the end of the page.
-    fn line_end(&mut self, text: &[u8], end: usize) -> usize {
-        self.line_number += memchr::memchr_iter(b'\n', &text[..end]).count();
-        match &text[end..] {
-            [b'\r', b'\n', ..] => end + 2,
-            [b'\n', ..] => end + 1,
-            _ => end,
-        }
+        self.line_number += newlines;
+        span.end
     }
 
     fn take(&mut self, read: Line<'a>, span: Span, start: usize) {

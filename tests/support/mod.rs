@@ -1,5 +1,17 @@
-//! What several test crates share. Each uses a part of it.
-#![allow(dead_code, unreachable_pub, reason = "every test crate uses another part")]
+//! What several test crates share: an independent reader of text 0.0.4, odd pages, captures, a real Prometheus,
+//! and pages written by hand.
+//!
+//! The reader and the checker share no code with `src/`; [`exporter`] and [`page`] run it, as any user of the
+//! library would.
+
+#![allow(dead_code, unreachable_pub, reason = "every test crate uses another part, and none exports it")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
+pub mod captures;
+pub mod exporter;
+pub mod own;
 pub mod page;
+pub mod peers;
+pub mod reader;
+pub mod strict;
+pub mod verdicts;

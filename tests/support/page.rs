@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use kvtier_exporter::family::Family;
-use kvtier_exporter::pipeline::{Format, Outcome, process};
+use kvtier_exporter::pipeline::{Format, Outcome, Source, process};
 use kvtier_exporter::settings::{HostFacts, Settings};
 
 /// A page under construction.
@@ -65,11 +65,19 @@ pub fn run(page: &Page) -> Result {
     run_with(page, |_, _| {})
 }
 
+/// Runs a page with `--tier.size` for the RAM tier.
+pub fn run_sized(page: &Page, bytes: u64) -> Result {
+    run_with(page, |settings, _| {
+        settings.tier_sizes.insert("ram".into(), bytes);
+    })
+}
+
 /// Runs a page with settings and box as `change` makes them.
 pub fn run_with(page: &Page, change: impl FnOnce(&mut Settings, &mut HostFacts)) -> Result {
     let (mut settings, mut host) = (Settings::default(), HostFacts::default());
     change(&mut settings, &mut host);
-    let outcome = process(&Bytes::from(page.text.clone()), Format::Text, &settings, &host);
+    let source = Source { name: "main".into(), body: Bytes::from(page.text.clone()), format: Format::Text };
+    let outcome = process(&[source], &settings, &host);
     let page = String::from_utf8(outcome.page.concat()).expect("a page of text stays text");
     Result { page, warnings: outcome.warnings.clone(), outcome }
 }

@@ -1,0 +1,217 @@
+//! What holds for every page: tried on odd pages, on captures with odd lines in them, and on bytes at random.
+
+mod support;
+
+use kvtier_exporter::pipeline::Format;
+use kvtier_exporter::settings::Settings;
+use proptest::prelude::*;
+use support::captures;
+use support::exporter::{answer_of, families_of, page_of, process};
+use support::own::Own;
+use support::reader::Sample;
+use support::strict::{Verdict, check};
+use support::verdicts::{self, LINES};
+
+/// The only upstream family that is ever replaced.
+const CORRECTED: &str = "vllm:kv_offload_cpu_cache_usage_perc";
+
+fn uncorrected() -> Settings {
+    Settings { correct: false, ..Settings::default() }
+}
+
+/// A RAM tier of a known size, so that captures without one are corrected too.
+fn sized() -> Settings {
+    let mut settings = Settings::default();
+    settings.tier_sizes.insert("ram".to_owned(), 16_777_216);
+    settings
+}
+
+/// Pages of small captures, of both name generations and with several processes.
+fn small_captures() -> Vec<Vec<u8>> {
+    let names = [
+        "vllm-0.16.0-offload-cpu-storeonly",
+        "vllm-0.24.0-offload-cpu-multiproc-full",
+        "vllm-0.32.0-hostcopy-api2-1-partial",
+        "vllm-0.33.0-offload-cpu-full",
+    ];
+    names.iter().map(|name| captures::named(name).body).collect()
+}
+
+/// A capture with some lines taken out and some odd ones put in.
+fn disturbed_capture() -> impl Strategy<Value = Vec<u8>> {
+    let odd = prop_oneof![
+        proptest::sample::select(LINES).prop_map(|row| row.text.to_vec()),
+        "[ -~]{0,40}".prop_map(String::into_bytes),
+        proptest::collection::vec(any::<u8>(), 0..40),
+    ];
+    let edits = proptest::collection::vec((any::<proptest::sample::Index>(), proptest::option::of(odd)), 0..6);
+    (proptest::sample::select(small_captures()), edits).prop_map(|(page, edits)| {
+        let mut lines: Vec<Vec<u8>> = page.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        for (at, edit) in edits {
+            let at = at.index(lines.len());
+            match edit {
+                Some(line) => lines.insert(at, line),
+                None => drop(lines.remove(at)),
+            }
+            lines.extend(lines.is_empty().then(Vec::new));
+        }
+        lines.join(&b'\n')
+    })
+}
+
+/// Text that is nearly an exposition: much of it is accepted, much of it is not.
+fn nearly_a_page() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![
+        "# (HELP|TYPE|UNIT|EOF) ?[a-c:]{0,3} ?(counter|gauge|histogram|untyped|info|x\\\\n)? ?",
+        "[a-c:_]{1,3}(\\{([a-c]=\"[a-c,=#\\} ]{0,4}\",?){0,3}\\})? ?(-?[0-9]{1,3}(\\.5)?|NaN|\\+Inf|x)( [0-9]{1,4})?",
+        "kvtier_[a-z]{1,4}(\\{tier=\"ram\"\\})? 1",
+        "[ -~\t]{0,30}",
+    ];
+    let end = prop_oneof![8 => Just("\n"), 1 => Just("\r\n"), 1 => Just("\n\n")];
+    let lines = proptest::collection::vec((line, end), 0..12);
+    lines.prop_map(|lines| lines.into_iter().map(|(line, end)| line + end).collect::<String>().into_bytes())
+}
+
+fn any_page() -> impl Strategy<Value = Page> {
+    let page = prop_oneof![
+        1 => proptest::collection::vec(any::<u8>(), 0..300),
+        4 => nearly_a_page(),
+        1 => disturbed_capture(),
+    ];
+    page.prop_map(Page)
+}
+
+/// A page that is printed as text when it fails.
+#[derive(Clone)]
+struct Page(Vec<u8>);
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "b\"{}\"", self.0.escape_ascii())
+    }
+}
+
+fn any_format() -> impl Strategy<Value = Format> {
+    proptest::sample::select(&[Format::Text, Format::OpenMetrics, Format::Unsaid][..])
+}
+
+/// A page that Prometheus takes and that has nothing in it that we turn into something else: line ends of DOS, the
+/// end mark of OpenMetrics, and NUL bytes, which Prometheus takes in some places and stops or stumbles at in others.
+fn is_sound(page: &[u8], verdict: &Verdict) -> bool {
+    let holds = |what: &[u8]| page.windows(what.len()).any(|part| part == what);
+    verdict.accepted() && !holds(b"\r\n") && !holds(b"# EOF") && !holds(b"\0")
+}
+
+fn mentions_kvtier(page: &[u8]) -> bool {
+    page.windows(7).any(|seven| seven == b"kvtier_")
+}
+
+/// What the page part of an answer may differ in even if nothing is corrected: the last line end.
+fn ended(page: &[u8]) -> Vec<u8> {
+    let mut page = page.to_vec();
+    if !page.is_empty() && !page.ends_with(b"\n") {
+        page.push(b'\n');
+    }
+    page
+}
+
+/// Everything that tells one sample from another, but for where it stands. NaN is NaN here.
+fn identity(sample: &Sample) -> String {
+    format!("{} {:?} {} {:?}", sample.name, sample.labels, sample.value, sample.timestamp)
+}
+
+fn untouched(verdict: &Verdict) -> Vec<String> {
+    let ours = |name: &str| name == CORRECTED || name.starts_with("kvtier_");
+    verdict.samples.iter().filter(|sample| !ours(&sample.name)).map(identity).collect()
+}
+
+#[test]
+fn without_corrections_every_page_that_prometheus_takes_stays_byte_for_byte() {
+    let odd = verdicts::pages().into_iter().map(|(what, page, _)| (what, page));
+    let texts = captures::all().into_iter().filter(|capture| capture.format == Format::Text);
+    let pages = odd.chain(texts.map(|capture| (capture.name.clone(), capture.body)));
+    let mut faults = Vec::new();
+    for (what, page) in pages {
+        if is_sound(&page, &check(&page)) && page_of(&process(&page, Format::Text, &uncorrected())) != ended(&page) {
+            faults.push(what);
+        }
+    }
+    assert!(faults.is_empty(), "{} pages were changed:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn an_answer_fed_back_in_comes_out_again() {
+    for capture in captures::all() {
+        let settings = capture.settings();
+        let first = process(&capture.body, capture.format, &settings);
+        let second = process(&answer_of(&first), Format::Text, &settings);
+        let (first_page, second_page) = (page_of(&first), page_of(&second));
+        assert!(first_page == second_page, "{}: the page was changed again", capture.name);
+        // The raw gauge is gone from the page, so what was pinned cannot be told a second time.
+        let steady = |outcome| {
+            let text = families_of(outcome);
+            Own::read(&text);
+            text.lines()
+                .filter(|line| !line.contains("kvtier_tier_pinned_ratio"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(steady(&first), steady(&second), "{}", capture.name);
+    }
+}
+
+#[test]
+fn families_of_an_exporter_before_this_one_are_dropped() {
+    let page =
+        b"# HELP kvtier_x_bytes Old.\n# TYPE kvtier_x_bytes gauge\nkvtier_x_bytes{tier=\"ram\"} 1\na 1\nkvtier_y 2\n";
+    assert_eq!(page_of(&process(page, Format::Text, &Settings::default())), b"a 1\n");
+}
+
+proptest! {
+    // A failing page is printed whole; a file of seeds beside the tests would say less.
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_give_an_answer_that_prometheus_takes(Page(page) in any_page(), format in any_format()) {
+        for settings in [Settings::default(), sized(), uncorrected()] {
+            let outcome = process(&page, format, &settings);
+            let verdict = check(&answer_of(&outcome));
+            prop_assert!(verdict.accepted(), "{:?}", verdict.refusal);
+            prop_assert!(!verdict.finds("ends the page"));
+            let page = page_of(&outcome);
+            prop_assert!(page.is_empty() || page.ends_with(b"\n"));
+        }
+    }
+
+    #[test]
+    fn without_corrections_a_sound_page_stays_byte_for_byte(Page(page) in any_page()) {
+        let sound = is_sound(&page, &check(&page)) && !mentions_kvtier(&page);
+        if sound {
+            prop_assert_eq!(page_of(&process(&page, Format::Text, &uncorrected())), ended(&page));
+        }
+    }
+
+    #[test]
+    fn what_is_not_corrected_keeps_name_labels_value_and_timestamp(Page(page) in any_page()) {
+        let before = check(&page);
+        if is_sound(&page, &before) {
+            let after = check(&page_of(&process(&page, Format::Text, &sized())));
+            prop_assert_eq!(untouched(&before), untouched(&after));
+        }
+    }
+
+    #[test]
+    fn our_families_stand_together(Page(page) in any_page()) {
+        let verdict = check(&answer_of(&process(&page, Format::Text, &sized())));
+        let torn = verdict.findings.iter().find(|finding| finding.what.contains("kvtier_"));
+        prop_assert!(torn.is_none(), "{:?}", torn);
+    }
+
+    #[test]
+    fn an_answer_is_a_page_that_stays(Page(page) in any_page()) {
+        let once = answer_of(&process(&page, Format::Text, &sized()));
+        let again = process(&once, Format::Text, &sized());
+        let first = page_of(&process(&page, Format::Text, &sized()));
+        prop_assert_eq!(first, page_of(&again));
+    }
+}
