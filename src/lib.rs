@@ -15,6 +15,7 @@
 //! | room | what it is | kind |
 //! |---|---|---|
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
+//! | [`log`] | how a log line is written | I/O |
 //! | [`server`] | routes, limits, drain | I/O |
 //! | [`scrape`] | the way of one scrape: fetch, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
@@ -27,15 +28,17 @@
 //! | [`settings`] | what the operator and the box add to a page | pure |
 //! | [`bound`] | size and fill of a tier, each with its source and terms | pure |
 //! | [`correct`] | which upstream family is replaced by what, and why | pure |
-//! | [`derive`] | one row a derived family | pure |
+//! | [`mod@derive`] | one row a derived family | pure |
 //! | [`family`] | what one of our families is, and how it is written | pure |
 //! | [`rewrite`] | page and edits to slices: the only writer of upstream's lines | pure |
 //! | [`explain`] | the text of `/debug` | pure |
 //! | [`own`] | the families about the exporter itself | pure |
+//! | [`process`] | what the kernel says of our own process | I/O |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
 pub mod bound;
+pub mod cli;
 pub mod correct;
 pub mod demo;
 pub mod derive;
@@ -44,9 +47,15 @@ pub mod explain;
 pub mod exposition;
 pub mod family;
 pub mod host;
+pub mod log;
 pub mod merge;
 pub mod model;
 pub mod openmetrics;
+pub mod own;
 pub mod pipeline;
+pub mod process;
 pub mod rewrite;
+pub mod scrape;
+pub mod server;
 pub mod settings;
+pub mod upstream;

@@ -1,1 +1,94 @@
-fn main() {}
+//! The program: arguments, log, upstream, listeners, and then serving until a signal comes.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use kvtier_exporter::cli::{self, Cli, Command};
+use kvtier_exporter::host::Host;
+use kvtier_exporter::scrape::Scraper;
+use kvtier_exporter::server::{self, Site};
+use kvtier_exporter::upstream::{Address, Client, Options};
+use kvtier_exporter::{demo, log, own};
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> ExitCode {
+    let cli = match Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    log::init(cli.log.format, cli.log.level);
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kvtier-exporter: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Help and version go to standard output as they are; anything else is one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        eprintln!("kvtier-exporter: {}", cli::one_line(error));
+    } else {
+        // Nobody is left to be told when even this cannot be written.
+        drop(error.print());
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        // Name lookups are all that blocks here; a resolver that hangs must not gather threads.
+        .max_blocking_threads(4)
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(async {
+        match cli.command {
+            None => serve(cli, cli.upstream(), |_| {}).await,
+            Some(Command::Demo) => demo(cli).await,
+        }
+    });
+    // Not waiting: a name lookup may hang for longer than anybody wants to.
+    runtime.shutdown_background();
+    result
+}
+
+/// The exporter in front of a simulated engine.
+async fn demo(cli: &Cli) -> Result<()> {
+    let (engine, simulation) = demo::start(demo::Options::default()).await.context("cannot start the demo engine")?;
+    tokio::spawn(simulation);
+    let upstream = Options { address: Address::parse(&engine.to_string())?, ..cli.upstream() };
+    // The demo goes on where nobody reads its greeting.
+    let greet = |exporter| drop(std::io::stdout().write_all(demo::greeting(engine, exporter).as_bytes()));
+    serve(cli, upstream, greet).await
+}
+
+/// Serves until a signal comes. `ready` gets the first address that is listened on.
+async fn serve(cli: &Cli, upstream: Options, ready: impl FnOnce(SocketAddr)) -> Result<()> {
+    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let listeners = server::bind(&cli.web.listen).await?;
+    let scraper = Scraper::new(Client::new(upstream)?, cli.settings(), Host::start(&cli.host()));
+    tracing::info!(
+        version = own::BUILD.version,
+        revision = own::BUILD.revision,
+        upstream = scraper.upstream(),
+        "starting"
+    );
+    let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;
+    for address in &addresses {
+        tracing::info!(%address, path = cli.web.telemetry_path, "listening");
+    }
+    addresses.first().copied().map(ready);
+    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict };
+    server::serve(listeners, site, async {
+        tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
+        tracing::info!("ending");
+    })
+    .await;
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The text between a sample's braces, already checked by [`super::line`]. Reading it cannot fail.
+/// The text between a sample's braces, already checked by the line grammar. Reading it cannot fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels<'a>(&'a str);
 
@@ -22,13 +22,13 @@ impl<'a> Labels<'a> {
         self.iter().find_map(|(n, value)| (n == name).then_some(value))
     }
 
-    /// Whether a name stands twice or is `reserved`, which Prometheus refuses. Empty values do not count: to
-    /// Prometheus they are no labels.
+    /// Whether a name stands twice or is `reserved`, which Prometheus refuses. A name that has an empty value
+    /// somewhere does not count: Prometheus takes it out, with all its values.
     pub(super) fn repeat_a_name(self, reserved: &str) -> bool {
-        let filled = || self.iter().filter(|(_, value)| !value.is_empty());
-        filled()
-            .enumerate()
-            .any(|(at, (name, _))| name == reserved || filled().take(at).any(|(earlier, _)| earlier == name))
+        let emptied = |name| self.iter().any(|(other, value)| other == name && value.is_empty());
+        self.iter().enumerate().any(|(at, (name, _))| {
+            name == reserved || self.iter().take(at).any(|(earlier, _)| earlier == name) && !emptied(name)
+        })
     }
 
     /// The value of a label as it is meant; empty where there is no such label, which is the same to Prometheus.
@@ -61,8 +61,8 @@ pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
         at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
         match (text[at], text.get(at + 1)) {
             (b'"', _) => return Some(at),
-            // A backslash escapes any byte but a line end.
-            (_, Some(b'\n')) => return None,
+            // A backslash escapes any byte but a line end; which byte one before a NUL escapes is nobody's business.
+            (_, Some(b'\n' | 0)) => return None,
             _ => at += 2,
         }
     }

@@ -120,11 +120,11 @@ fn comment(line: &[u8], hash: usize) -> Line<'_> {
         return Line::EndMark;
     }
     let word = skip_blanks(line, hash + 1);
-    if word == hash + 1 {
-        return if line[word..].contains(&0) { Line::Refused(Refusal::Nul) } else { Line::Comment };
-    }
-    match keyword(&line[word..]) {
+    let keyword = keyword(&line[word..]).filter(|_| word > hash + 1);
+    match keyword {
         Some((Keyword::Help, rest)) => help(line, word + rest),
+        // Prometheus' comments step over a NUL or end the page at it, depending on where it stands.
+        _ if line.contains(&0) => Line::Refused(Refusal::Nul),
         Some((Keyword::Type, rest)) => kind(line, word + rest),
         None => Line::Comment,
     }

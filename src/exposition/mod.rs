@@ -1,6 +1,6 @@
 //! A total, zero-copy scanner of the text exposition format 0.0.4.
 //!
-//! It looks at each line once and decides three things: whether the line may pass (see [`line`]), whether it has
+//! It looks at each line once and decides three things: whether the line may pass, whether it has
 //! to be written differently to be valid text 0.0.4, and whether a dialect wants to read it. It allocates for
 //! the samples that dialects want and for the lines that change, never for the others.
 //!

@@ -1,0 +1,287 @@
+//! The command line. Every flag is also an environment variable: `KVTIER_` and the flag's name in capitals, with
+//! `_` for `.` and `-`. Help shows the variables' names and never their values.
+//!
+//! To add a flag: a field here; its variable follows by itself.
+
+mod collectors;
+mod units;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing::Level;
+
+pub use collectors::Collectors;
+pub use units::Listen;
+
+use crate::host;
+use crate::log;
+use crate::settings::Settings;
+use crate::upstream::{self, Address};
+
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (revision ",
+    env!("KVTIER_BUILD_REVISION"),
+    ", rustc ",
+    env!("KVTIER_BUILD_RUSTC"),
+    ")"
+);
+
+/// Prometheus exporter and correction proxy for vLLM with a KV offload tier.
+#[derive(Debug, Parser)]
+#[command(name = "kvtier-exporter", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Each flag can be set by the variable beside it; lists are separated by commas there.")]
+pub struct Cli {
+    /// Where we listen.
+    #[command(flatten)]
+    pub web: Web,
+    /// What we fetch.
+    #[command(flatten)]
+    pub upstream: Upstream,
+    /// What is known of the engine.
+    #[command(flatten)]
+    pub engine: Engine,
+    /// What is looked at on this box.
+    #[command(flatten)]
+    pub host: Host,
+    /// How the log looks.
+    #[command(flatten)]
+    pub log: Log,
+    /// Something else than serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Something else than serving.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Run a simulated deployment and the exporter in front of it
+    Demo,
+}
+
+/// Where we listen.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Web")]
+pub struct Web {
+    /// Address to serve on; :PORT is every interface; repeatable
+    #[arg(long = "web.listen-address", value_name = "ADDRESS", value_parser = Listen::parse)]
+    #[arg(value_delimiter = ',', default_value = "127.0.0.1:10477", global = true)]
+    pub listen: Vec<Listen>,
+
+    /// Path of the metrics
+    #[arg(long = "web.telemetry-path", value_name = "PATH", value_parser = units::telemetry_path)]
+    #[arg(default_value = "/metrics", global = true)]
+    pub telemetry_path: String,
+
+    /// Answer 502 instead of 200 while the upstream is down
+    #[arg(long = "strict", value_parser = BoolishValueParser::new())]
+    pub strict: bool,
+}
+
+/// What we fetch.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Upstream")]
+pub struct Upstream {
+    /// The engine: host:port, a URL, or unix:/path/to.sock
+    #[arg(long = "upstream", value_name = "ADDRESS", value_parser = AddressParser)]
+    #[arg(default_value = "http://127.0.0.1:8000/metrics")]
+    pub address: Address,
+
+    /// Longest wait for it; a scrape's own timeout can shorten it
+    #[arg(long = "upstream.timeout", value_name = "TIME", value_parser = units::duration)]
+    #[arg(default_value = "10s")]
+    pub timeout: Duration,
+
+    /// Largest body, packed and unpacked
+    #[arg(long = "upstream.max-bytes", value_name = "SIZE", value_parser = units::size)]
+    #[arg(default_value = "64MiB")]
+    pub max_bytes: u64,
+
+    /// File with a bearer token, read for every fetch
+    #[arg(long = "upstream.bearer-token-file", value_name = "FILE")]
+    pub bearer_token_file: Option<PathBuf>,
+
+    /// Certificates (PEM) to trust instead of the system's
+    #[arg(long = "upstream.ca-file", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+}
+
+/// What is known of the engine.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct Engine {
+    /// Size of a tier per engine (default tier: ram); repeatable
+    #[arg(long = "tier.size", value_name = "[TIER=]SIZE", value_parser = units::tier_size, value_delimiter = ',')]
+    pub tier_sizes: Vec<(String, u64)>,
+
+    /// KV bytes of one token, all ranks together
+    #[arg(long = "kv.bytes-per-token", value_name = "BYTES", value_parser = units::positive)]
+    pub bytes_per_token: Option<f64>,
+
+    /// Processes of one engine that copy in parallel (TP x PP)
+    #[arg(long = "engine.ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: Option<u32>,
+
+    /// Replace the misleading usage gauge of the tier
+    #[arg(long = "correct", value_name = "on|off", value_parser = units::switch, default_value = "on", action = ArgAction::Set)]
+    pub correct: bool,
+}
+
+/// What is looked at on this box.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Host")]
+pub struct Host {
+    /// Where procfs is mounted
+    #[arg(long = "path.procfs", value_name = "DIR", default_value = "/proc")]
+    pub procfs: PathBuf,
+
+    /// Where sysfs is mounted
+    #[arg(long = "path.sysfs", value_name = "DIR", default_value = "/sys")]
+    pub sysfs: PathBuf,
+
+    /// Where the shared memory of the engine is mounted
+    #[arg(long = "path.shm", value_name = "DIR", default_value = "/dev/shm")]
+    pub shm: PathBuf,
+
+    /// cgroup of the engine, where it is not found by itself
+    #[arg(long = "path.cgroup", value_name = "DIR")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Directory of a disk tier; repeatable
+    #[arg(long = "path.disk-tier", value_name = "DIR", value_delimiter = ',')]
+    pub disk_tiers: Vec<PathBuf>,
+
+    /// Driver library, where it is not found by itself
+    #[arg(long = "nvml.library", value_name = "FILE")]
+    pub nvml_library: Option<PathBuf>,
+
+    /// GPU and host share one memory
+    #[arg(long = "gpu.unified", value_parser = BoolishValueParser::new())]
+    pub gpu_unified: bool,
+
+    /// Which collectors run.
+    #[command(flatten)]
+    pub collectors: Collectors,
+}
+
+/// How the log looks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Log")]
+pub struct Log {
+    /// Least serious line that is written
+    #[arg(long = "log.level", value_name = "LEVEL", default_value = "info", global = true)]
+    #[arg(value_parser = PossibleValuesParser::new(["error", "warn", "info", "debug", "trace"]).try_map(|level| level.parse::<Level>()))]
+    pub level: Level,
+
+    /// Notation of the lines
+    #[arg(long = "log.format", value_name = "logfmt|json", value_enum, default_value = "logfmt", global = true)]
+    #[arg(hide_possible_values = true)]
+    pub format: log::Format,
+}
+
+impl Cli {
+    /// Reads arguments and environment.
+    ///
+    /// # Errors
+    /// clap's error: help and version are errors to it too.
+    pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+        let mut command = Cli::command().mut_args(with_variable);
+        let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
+        match cli.engine.twice() {
+            None => Ok(cli),
+            Some(tier) => {
+                Err(command.error(ErrorKind::ValueValidation, format!("--tier.size is given twice for tier {tier:?}")))
+            }
+        }
+    }
+
+    /// Flags that change what is computed.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            tier_sizes: self.engine.tier_sizes.iter().cloned().collect::<BTreeMap<_, _>>(),
+            bytes_per_token: self.engine.bytes_per_token,
+            engine_ranks: self.engine.ranks,
+            correct: self.engine.correct,
+        }
+    }
+
+    /// Where the host collectors look, and which of them run.
+    pub fn host(&self) -> host::Options {
+        host::Options {
+            procfs: self.host.procfs.clone(),
+            sysfs: self.host.sysfs.clone(),
+            shm: self.host.shm.clone(),
+            cgroup: self.host.cgroup.clone(),
+            disk_tiers: self.host.disk_tiers.clone(),
+            nvml_library: self.host.nvml_library.clone(),
+            gpu_unified: self.host.gpu_unified,
+            collectors: self.host.collectors.0.clone(),
+        }
+    }
+
+    /// What to fetch, and within which limits.
+    pub fn upstream(&self) -> upstream::Options {
+        upstream::Options {
+            address: self.upstream.address.clone(),
+            timeout: self.upstream.timeout,
+            max_bytes: usize::try_from(self.upstream.max_bytes).unwrap_or(usize::MAX),
+            bearer_token_file: self.upstream.bearer_token_file.clone(),
+            ca_file: self.upstream.ca_file.clone(),
+        }
+    }
+}
+
+impl Engine {
+    fn twice(&self) -> Option<&str> {
+        let mut seen = std::collections::BTreeSet::new();
+        self.tier_sizes.iter().map(|(tier, _)| tier.as_str()).find(|tier| !seen.insert(*tier))
+    }
+}
+
+/// clap's error as one line: what is wrong, and the hint if there is one.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    format!("{} (--help lists all flags)", said.join("; ").trim_start_matches("error: "))
+}
+
+fn with_variable(arg: Arg) -> Arg {
+    match arg.get_long().map(variable) {
+        Some(name) => arg.env(name).hide_env_values(true),
+        None => arg,
+    }
+}
+
+fn variable(flag: &str) -> String {
+    format!("KVTIER_{}", flag.to_ascii_uppercase().replace(['.', '-'], "_"))
+}
+
+/// Reads the upstream's address. clap would repeat a refused value, which may hold a password; this does not.
+#[derive(Clone)]
+struct AddressParser;
+
+impl TypedValueParser for AddressParser {
+    type Value = Address;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Address, clap::Error> {
+        Address::parse(&value.to_string_lossy()).map_err(|error| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("the address after --upstream {error}"))
+                .with_cmd(command)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! From the bytes of a response to a page: size cap, unpacking, and a look at whether it is metrics at all.
+//!
+//! Whether the lines are good is not judged here; that is the scanner's.
+
+use std::io::Read;
+
+use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
+use http_body_util::BodyExt;
+use hyper::HeaderMap;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
+
+use super::UpstreamError;
+use crate::pipeline::Format;
+
+/// Collects a body up to its end. What was read of a body that breaks off is thrown away: the text format has
+/// no end mark, so a part of it looks whole and gives wrong totals.
+pub(super) async fn read(headers: &HeaderMap, mut body: Incoming, limit: usize) -> Result<Bytes, UpstreamError> {
+    let too_large = UpstreamError::TooLarge { part: "body", limit };
+    let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if announced.is_some_and(|length| length > limit) {
+        return Err(too_large);
+    }
+    let mut bytes = BytesMut::with_capacity(announced.unwrap_or(0));
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| UpstreamError::Truncated(bytes.len()))?.into_data() else { continue };
+        if bytes.len() + data.len() > limit {
+            return Err(too_large);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    // Only the end of the connection ends such a body, and nothing tells a cut from an end but the last line.
+    let until_close = announced.is_none() && !headers.contains_key(TRANSFER_ENCODING);
+    let packed = headers.contains_key(CONTENT_ENCODING);
+    if until_close && !packed && !bytes.is_empty() && !bytes.ends_with(b"\n") {
+        return Err(UpstreamError::Truncated(bytes.len()));
+    }
+    Ok(bytes.freeze())
+}
+
+/// Reads the beginning of a body that is of no use but for what it says. `true` when that was all of it.
+pub(super) async fn peek(mut body: Incoming, enough: usize) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    while bytes.len() < enough {
+        match body.frame().await {
+            None => return (bytes, true),
+            Some(Err(_)) => break,
+            Some(Ok(frame)) => bytes.extend(frame.into_data().unwrap_or_default()),
+        }
+    }
+    (bytes, false)
+}
+
+/// Undoes gzip, which some servers and proxies apply although they were asked not to.
+pub(super) fn unpack(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, UpstreamError> {
+    let coding = headers.get(CONTENT_ENCODING).map_or("identity", |value| value.to_str().unwrap_or("?")).trim();
+    match coding.to_ascii_lowercase().as_str() {
+        "" | "identity" => Ok(body),
+        "gzip" | "x-gzip" => gunzip(&body, limit),
+        _ => Err(UpstreamError::Encoding(format!("content-encoding {coding:?}"))),
+    }
+}
+
+fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes, UpstreamError> {
+    let mut bytes = Vec::new();
+    let mut reader = MultiGzDecoder::new(packed).take(limit as u64 + 1);
+    reader.read_to_end(&mut bytes).map_err(|error| UpstreamError::Encoding(format!("gzip, {error}")))?;
+    if bytes.len() > limit {
+        return Err(UpstreamError::TooLarge { part: "unpacked body", limit });
+    }
+    Ok(Bytes::from(bytes))
+}
+
+/// Refuses what is surely no metrics page. The Content-Type has no say in it: pages with a wrong one are common.
+pub(super) fn sniff(body: &[u8]) -> Result<(), UpstreamError> {
+    let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    match text.first() {
+        None => Err(UpstreamError::Empty),
+        Some(b'<') => Err(UpstreamError::Content("HTML".to_owned())),
+        Some(b'[') => Err(UpstreamError::Content("JSON".to_owned())),
+        Some(b'{') if !is_quoted_name(&text[1..]) => Err(UpstreamError::Content("JSON".to_owned())),
+        Some(_) => Ok(()),
+    }
+}
+
+/// `{"http.lat",k="1"} 4` is a sample with a quoted name; `{"error":"loading"}` is JSON.
+fn is_quoted_name(after_brace: &[u8]) -> bool {
+    let Some(name) = after_brace.trim_ascii_start().strip_prefix(b"\"") else { return false };
+    let mut escaped = false;
+    let end = name.iter().position(|byte| {
+        let ends = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        ends
+    });
+    let after = end.map(|end| name[end + 1..].trim_ascii_start());
+    after.and_then(<[u8]>::first).is_some_and(|byte| matches!(byte, b',' | b'}' | b'='))
+}
+
+/// What the Content-Type says of the notation.
+pub(super) fn format(headers: &HeaderMap) -> Format {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = value.split(';').next().unwrap_or_default().trim();
+    if media.eq_ignore_ascii_case("text/plain") {
+        Format::Text
+    } else if media.eq_ignore_ascii_case("application/openmetrics-text") {
+        Format::OpenMetrics
+    } else {
+        Format::Unsaid
+    }
+}
+
+/// The first `limit` bytes of a text from upstream, fit for a log line: bad UTF-8 replaced, and `secret` blanked in
+/// case that the upstream repeats what it was sent. Control bytes are escaped where the text is shown.
+pub(super) fn excerpt(bytes: &[u8], limit: usize, secret: Option<&str>) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = match secret {
+        Some(secret) if !secret.is_empty() => text.replace(secret, "***"),
+        _ => text.into_owned(),
+    };
+    let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn headers(name: hyper::header::HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, value.parse().unwrap())])
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(text).unwrap();
+        packer.finish().unwrap()
+    }
+
+    #[test]
+    fn html_and_json_are_told_from_metrics() {
+        for page in ["a 1\n", "# HELP a b\n", "\n\na 1", "{\"http.lat\",k=\"1\"} 4", "{\"a:\\\"b\"} 1", "\u{feff}a 1"] {
+            assert_eq!(sniff(page.as_bytes()), Ok(()), "{page}");
+        }
+        for page in ["<html>", "  \n<!DOCTYPE", "{\"error\":\"loading\"}", "{ \"a\" : 1}", "{}", "[]", "{\"a"] {
+            assert_eq!(sniff(page.as_bytes()).map_err(|e| e.reason()), Err("content"), "{page}");
+        }
+        assert_eq!(sniff(b""), Err(UpstreamError::Empty));
+        assert_eq!(sniff(b" \n"), Err(UpstreamError::Empty));
+    }
+
+    #[test]
+    fn gzip_is_undone_within_the_limit() {
+        let packed = Bytes::from(gzip(b"a 1\n"));
+        let unpacked = |coding: &str, limit| unpack(&headers(CONTENT_ENCODING, coding), packed.clone(), limit);
+        assert_eq!(unpacked("gzip", 4), Ok(Bytes::from_static(b"a 1\n")));
+        assert_eq!(unpacked("X-GZIP", 4), Ok(Bytes::from_static(b"a 1\n")));
+        assert_eq!(unpacked("gzip", 3), Err(UpstreamError::TooLarge { part: "unpacked body", limit: 3 }));
+        assert_eq!(unpacked("br", 4).map_err(|e| e.reason()), Err("encoding"));
+        assert_eq!(unpacked("identity", 4), Ok(packed.clone()));
+    }
+
+    #[test]
+    fn a_damaged_gzip_body_is_refused() {
+        let mut packed = gzip(b"a 1\n");
+        let checksum = packed.len() - 8;
+        packed[checksum] ^= 1;
+        assert_eq!(gunzip(&packed, 9).map_err(|e| e.reason()), Err("encoding"));
+        assert_eq!(gunzip(&packed[..checksum], 9).map_err(|e| e.reason()), Err("encoding"));
+    }
+
+    #[test]
+    fn the_notation_follows_the_media_type_alone() {
+        let of = |value: &str| format(&headers(CONTENT_TYPE, value));
+        assert_eq!(of("Text/Plain;Version=\"0.0.4\""), Format::Text);
+        assert_eq!(of("application/openmetrics-text; version=1.0.0; charset=utf-8"), Format::OpenMetrics);
+        assert_eq!(of("text/html; charset=utf-8"), Format::Unsaid);
+        assert_eq!(format(&HeaderMap::new()), Format::Unsaid);
+    }
+
+    #[test]
+    fn an_excerpt_is_short_whole_characters_and_without_the_token() {
+        assert_eq!(excerpt("äöü".as_bytes(), 3, None), "ä");
+        assert_eq!(excerpt(b"bad \xff", 200, None), "bad \u{fffd}");
+        assert_eq!(excerpt(b"no: Bearer s3cret!", 200, Some("s3cret")), "no: Bearer ***!");
+    }
+}

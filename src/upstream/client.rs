@@ -1,0 +1,184 @@
+//! One fetch: request, redirects, judgement of the status, body. All of it under one deadline.
+//!
+//! Nothing of the client that scrapes us travels upstream: not its headers, not its wishes about formats. And
+//! nothing is remembered from fetch to fetch but an idle connection.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::address::{Address, Endpoint};
+use super::connection::{Connection, HEAD_LIMIT, IdleSlot, was_stale};
+use super::tls::{self, TrustError};
+use super::token::{self, Token};
+use super::{UpstreamError, body};
+use crate::pipeline::Format;
+
+const MAX_REDIRECTS: usize = 3;
+/// How much of an error's body goes to the log.
+const EXCERPT: usize = 200;
+/// How much of a body that nobody wants is read to learn what it says, and how long that may take.
+const PEEK: usize = 4096;
+const PEEK_TIME: Duration = Duration::from_millis(250);
+
+/// What to fetch, and within which limits.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where.
+    pub address: Address,
+    /// For connect, headers and body together.
+    pub timeout: Duration,
+    /// The most bytes of a body, packed and unpacked.
+    pub max_bytes: usize,
+    /// Holds a bearer token; read anew for each fetch.
+    pub bearer_token_file: Option<PathBuf>,
+    /// Certificates to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// What came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The whole body, unpacked.
+    pub body: Bytes,
+    /// What its Content-Type says.
+    pub format: Format,
+}
+
+/// Fetches the page of one upstream.
+pub struct Client {
+    options: Options,
+    tls: Option<TlsConnector>,
+    idle: IdleSlot,
+}
+
+impl Client {
+    /// A client that has not connected yet.
+    ///
+    /// # Errors
+    /// [`TrustError`] when the address is https and there are no certificates to verify it with.
+    pub fn new(options: Options) -> Result<Client, TrustError> {
+        let tls = match options.address.endpoint {
+            Endpoint::Tcp { tls: true, .. } => Some(tls::connector(options.ca_file.as_deref())?),
+            _ => None,
+        };
+        Ok(Client { options, tls, idle: IdleSlot::default() })
+    }
+
+    /// What it fetches.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Fetches once.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; a part of a page is never returned.
+    pub async fn fetch(&self) -> Result<Page, UpstreamError> {
+        let limit = self.options.timeout;
+        timeout(limit, self.follow()).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
+    }
+
+    async fn follow(&self) -> Result<Page, UpstreamError> {
+        let token = self.options.bearer_token_file.as_deref().map(token::read).transpose()?;
+        let mut address = self.options.address.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let (connection, response) = self.exchange(&request(&address, token.as_ref())?).await?;
+            if response.status() == StatusCode::OK {
+                return self.page(connection, response).await;
+            }
+            match redirect(&address, &response)? {
+                None => return Err(refusal(response, token.as_ref()).await),
+                Some(next) => address = next,
+            }
+            self.reuse_after(connection, response.into_body()).await;
+        }
+        Err(UpstreamError::Redirect(format!("more than {MAX_REDIRECTS} times")))
+    }
+
+    /// Sends a request over the idle connection, or over a new one when there is none or it turns out to be closed.
+    async fn exchange(
+        &self,
+        request: &Request<Empty<Bytes>>,
+    ) -> Result<(Connection, Response<Incoming>), UpstreamError> {
+        let failed = |error: hyper::Error| UpstreamError::from_exchange(&error, HEAD_LIMIT);
+        if let Some(mut idle) = self.idle.take() {
+            match idle.send(request.clone()).await {
+                Ok(response) => return Ok((idle, response)),
+                // The other side closed it while it was idle.
+                Err(error) if was_stale(&error) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let mut fresh = Connection::open(&self.options.address.endpoint, self.tls.as_ref()).await?;
+        let response = fresh.send(request.clone()).await.map_err(failed)?;
+        Ok((fresh, response))
+    }
+
+    async fn page(&self, connection: Connection, response: Response<Incoming>) -> Result<Page, UpstreamError> {
+        let (head, incoming) = response.into_parts();
+        let packed = body::read(&head.headers, incoming, self.options.max_bytes).await?;
+        self.idle.put(connection);
+        let body = body::unpack(&head.headers, packed, self.options.max_bytes)?;
+        body::sniff(&body)?;
+        Ok(Page { body, format: body::format(&head.headers) })
+    }
+
+    /// A redirect's body is read to its end if that is near, so that its connection serves the next request.
+    async fn reuse_after(&self, connection: Connection, incoming: Incoming) {
+        if let Ok((_, true)) = timeout(PEEK_TIME, body::peek(incoming, PEEK)).await {
+            self.idle.put(connection);
+        }
+    }
+}
+
+fn request(address: &Address, token: Option<&Token>) -> Result<Request<Empty<Bytes>>, UpstreamError> {
+    let mut headers = HeaderMap::new();
+    let host = HeaderValue::try_from(address.endpoint.authority());
+    headers.insert(HOST, host.map_err(|error| UpstreamError::Connect(error.to_string()))?);
+    headers.insert(ACCEPT, HeaderValue::from_static("text/plain;version=0.0.4"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("kvtier-exporter/", env!("CARGO_PKG_VERSION"))));
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, token.header());
+    }
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = address.path.parse().map_err(|_| UpstreamError::Redirect("to an unusable path".to_owned()))?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+/// Where a redirect leads; `None` for any other status.
+fn redirect(from: &Address, response: &Response<Incoming>) -> Result<Option<Address>, UpstreamError> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let location = location.ok_or_else(|| UpstreamError::Redirect("without saying where to".to_owned()))?;
+    match from.redirected(location) {
+        Some(next) => Ok(Some(next)),
+        None => Err(UpstreamError::Redirect(format!("to another server ({})", shown(location)))),
+    }
+}
+
+/// A Location fit for people: without its query and, should it hold any, its credentials.
+fn shown(location: &str) -> String {
+    Address::parse(location).map_or_else(|_| "one that is not followed".to_owned(), |address| address.to_string())
+}
+
+async fn refusal(response: Response<Incoming>, token: Option<&Token>) -> UpstreamError {
+    let code = response.status().as_u16();
+    let (bytes, _) = timeout(PEEK_TIME, body::peek(response.into_body(), PEEK)).await.unwrap_or_default();
+    let excerpt = body::excerpt(&bytes, EXCERPT, token.map(Token::text));
+    match code {
+        401 | 403 => UpstreamError::Auth { why: format!("it answered with status {code}"), excerpt },
+        _ => UpstreamError::Status { code, excerpt },
+    }
+}

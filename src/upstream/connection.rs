@@ -1,0 +1,111 @@
+//! One HTTP/1 connection over TCP, TLS or a socket file, and the slot in which it waits for the next scrape.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::address::Endpoint;
+use super::error::{UpstreamError, plain};
+
+/// The most that a response head may have; also what hyper reads ahead.
+pub(super) const HEAD_LIMIT: usize = 256 * 1024;
+
+/// An open connection. Dropping it closes it at once, also in the midst of an answer.
+pub(super) struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    /// Moves the bytes; ends with this value.
+    _driver: JoinSet<()>,
+}
+
+impl Connection {
+    pub(super) async fn open(endpoint: &Endpoint, tls: Option<&TlsConnector>) -> Result<Connection, UpstreamError> {
+        let stream = dial(endpoint, tls).await?;
+        let (sender, driver) = http1::Builder::new()
+            .max_buf_size(HEAD_LIMIT)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| UpstreamError::from_exchange(&error, HEAD_LIMIT))?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            // The same error reaches whoever waits for the response.
+            drop(driver.await);
+        });
+        Ok(Connection { sender, _driver: tasks })
+    }
+
+    pub(super) async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
+    }
+}
+
+/// Whether a connection that had been idle was simply closed by the other side: vLLM does so after 5 s.
+pub(super) fn was_stale(error: &hyper::Error) -> bool {
+    !error.is_parse()
+}
+
+/// Keeps one idle connection. A second is never needed, because fetches are shared.
+#[derive(Default)]
+pub(super) struct IdleSlot(Mutex<Option<Connection>>);
+
+impl IdleSlot {
+    pub(super) fn take(&self) -> Option<Connection> {
+        self.swap(None).filter(|connection| !connection.sender.is_closed())
+    }
+
+    pub(super) fn put(&self, connection: Connection) {
+        self.swap(Some(connection));
+    }
+
+    fn swap(&self, connection: Option<Connection>) -> Option<Connection> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), connection)
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+async fn dial(endpoint: &Endpoint, tls: Option<&TlsConnector>) -> Result<Box<dyn Stream>, UpstreamError> {
+    let refused = |error: io::Error| UpstreamError::Connect(plain(&error));
+    match (endpoint, tls) {
+        (Endpoint::Unix(socket), _) => Ok(Box::new(UnixStream::connect(socket).await.map_err(refused)?)),
+        (Endpoint::Tcp { host, port, .. }, tls) => {
+            let stream = tcp(host, *port).await.map_err(refused)?;
+            match tls {
+                None => Ok(Box::new(stream)),
+                Some(tls) => Ok(Box::new(secure(host, stream, tls).await?)),
+            }
+        }
+    }
+}
+
+async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    // A literal address skips the resolver and its threads.
+    let stream = match host.parse::<IpAddr>() {
+        Ok(ip) => TcpStream::connect((ip, port)).await?,
+        Err(_) => TcpStream::connect((host, port)).await?,
+    };
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn secure(
+    host: &str,
+    stream: TcpStream,
+    tls: &TlsConnector,
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, UpstreamError> {
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| UpstreamError::Tls(error.to_string()))?;
+    tls.connect(name, stream).await.map_err(|error| UpstreamError::Tls(plain(&error)))
+}

@@ -1,0 +1,266 @@
+//! Everything that can be wrong with an upstream. Each time the answer is 200 with our own families, the reason
+//! stands in the metric, the log and `/debug`, and not one line of the upstream is in it.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::PAGE;
+use crate::support::exporter::{Exporter, field};
+use crate::support::until;
+use crate::support::upstream::{Reply, Step, Upstream, ok, raw, response};
+
+/// Two scrapes and a look at `/debug`, all of which must give this reason.
+fn assert_fails(exporter: &Exporter, reason: &str) {
+    for _ in 0..2 {
+        let answer = exporter.metrics();
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        assert!(answer.has("kvtier_upstream_up{upstream=\"main\"} 0"), "{reason}: {}", answer.body);
+        let info = format!("kvtier_upstream_error_info{{upstream=\"main\",reason=\"{reason}\"}} 1");
+        assert!(answer.has(&info), "{reason}: {}", answer.body);
+        assert!(answer.body.contains("\nkvtier_exporter_build_info{"));
+        assert!(!answer.body.contains("x_total"), "{reason}: {}", answer.body);
+    }
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains(&format!("reason   {reason}\n")), "{debug}");
+    until("the log says so", || down(exporter).len() == 1);
+    assert_eq!(field(&down(exporter)[0], "reason"), Some(reason));
+}
+
+fn down(exporter: &Exporter) -> Vec<String> {
+    exporter.log().into_iter().filter(|line| line.contains("level=warn")).collect()
+}
+
+fn fails(reason: &str, flags: &[&str], reply: impl Fn() -> Reply + Send + Sync + 'static) -> (Exporter, Upstream) {
+    let upstream = Upstream::start(move |_| reply());
+    let exporter = Exporter::start(&upstream.url(), flags);
+    assert_fails(&exporter, reason);
+    (exporter, upstream)
+}
+
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+#[test]
+fn connection_refused() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    assert_fails(&Exporter::start(&format!("127.0.0.1:{port}"), &[]), "connect");
+}
+
+#[test]
+fn an_unknown_name() {
+    assert_fails(&Exporter::start("no-such-host.invalid:8000", &[]), "connect");
+}
+
+#[test]
+fn reset_after_the_request() {
+    let upstream = Upstream::start_resetting();
+    assert_fails(&Exporter::start(&upstream.url(), &[]), "reset");
+}
+
+#[test]
+fn closed_without_an_answer() {
+    fails("reset", &[], || vec![Step::Close]);
+}
+
+#[test]
+fn closed_within_the_head() {
+    fails("reset", &[], || vec![raw("HTTP/1.1 200 OK\r\nContent-Le"), Step::Close]);
+}
+
+#[test]
+fn no_answer() {
+    fails("timeout", &["--upstream.timeout=200ms"], || vec![Step::Hang]);
+}
+
+#[test]
+fn a_body_that_stops() {
+    fails("timeout", &["--upstream.timeout=200ms"], || {
+        vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nx_total 1\n"), Step::Hang]
+    });
+}
+
+#[test]
+fn a_byte_every_100_ms() {
+    fails("timeout", &["--upstream.timeout=350ms"], || {
+        let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{PAGE}", PAGE.len());
+        vec![Step::Trickle(whole.into_bytes(), Duration::from_millis(100))]
+    });
+}
+
+#[test]
+fn a_body_that_trickles_behind_a_whole_head() {
+    fails("timeout", &["--upstream.timeout=350ms"], || {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", PAGE.len());
+        vec![raw(head), Step::Trickle(PAGE.into(), Duration::from_millis(100))]
+    });
+}
+
+#[test]
+fn statuses() {
+    for status in [
+        "204 No Content",
+        "404 Not Found",
+        "500 Internal Server Error",
+        "503 Service Unavailable",
+        "206 Partial Content",
+    ] {
+        fails("status", &[], move || vec![response(status, &[], if status.starts_with("204") { "" } else { PAGE })]);
+    }
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        fails("auth", &[], move || vec![response(status, &[], "who are you?")]);
+    }
+}
+
+#[test]
+fn an_error_that_never_ends_is_still_told_by_its_status() {
+    fails("status", &[], || vec![raw("HTTP/1.1 500 Oops\r\nContent-Length: 999\r\n\r\nTraceback"), Step::Hang]);
+}
+
+#[test]
+fn the_beginning_of_an_errors_body_goes_to_the_log_escaped() {
+    let body = format!("\u{1b}[31mTraceback\n{}", "x".repeat(1000));
+    let (exporter, _upstream) = fails("status", &[], move || vec![response("500 Oops", &[], &body)]);
+    // 200 bytes: 5 of the escape sequence, 9 of the word, the line end, and 185 of the rest.
+    let shown = format!("\\u{{1b}}[31mTraceback\\n{}\"", "x".repeat(185));
+    assert!(down(&exporter)[0].contains(&shown), "{}", down(&exporter)[0]);
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains(&shown), "{debug}");
+}
+
+#[test]
+fn redirects_that_go_nowhere() {
+    fails("redirect", &[], || vec![response("307 Temporary Redirect", &[], "")]);
+    fails("redirect", &[], || vec![response("302 Found", &["Location: http://[broken"], "")]);
+    fails("redirect", &[], || vec![response("307 Temporary Redirect", &["Location: /metrics"], "")]);
+}
+
+#[test]
+fn too_large() {
+    let cap = &["--upstream.max-bytes=1KiB"];
+    fails("too_large", cap, || vec![ok("x_total 1\n".repeat(103))]);
+    fails("too_large", cap, || {
+        let chunk = format!("200\r\n{}\r\n", "x".repeat(0x200));
+        vec![raw(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", chunk.repeat(3))), Step::Hang]
+    });
+    let bomb = gzip(&vec![b'x'; 32 << 20]);
+    let cap = &["--upstream.max-bytes=1MiB"];
+    assert!(bomb.len() < 1 << 20, "small enough to come through packed");
+    fails("too_large", cap, move || vec![response("200 OK", &["Content-Encoding: gzip"], &bomb)]);
+    fails("too_large", &[], || {
+        vec![
+            raw(format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\nContent-Length: 2\r\n\r\na ", "x".repeat(1 << 20))),
+            Step::Hang,
+        ]
+    });
+}
+
+#[test]
+fn a_body_of_exactly_the_limit_passes() {
+    let page = format!("x_total {:0>1015}\n", 1);
+    assert_eq!(page.len(), 1024);
+    let upstream = Upstream::start(move |_| vec![ok(&page)]);
+    assert!(
+        Exporter::start(&upstream.url(), &["--upstream.max-bytes=1KiB"])
+            .metrics()
+            .body
+            .contains("upstream_up{upstream=\"main\"} 1")
+    );
+}
+
+#[test]
+fn cut_bodies() {
+    for cut in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nx_total 1\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nx_total 1\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nx_total 1\n",
+        "HTTP/1.1 200 OK\r\n\r\nx_total 1\nx_total{k=\"2\"",
+    ] {
+        fails("truncated", &[], move || vec![raw(cut), Step::Close]);
+    }
+}
+
+#[test]
+fn codings_that_cannot_be_undone() {
+    fails("encoding", &[], || vec![response("200 OK", &["Content-Encoding: br"], PAGE)]);
+    fails("encoding", &[], || vec![response("200 OK", &["Content-Encoding: gzip"], PAGE)]);
+    fails("encoding", &[], || {
+        let mut packed = gzip(PAGE.as_bytes());
+        let checksum = packed.len() - 8;
+        packed[checksum] ^= 1;
+        vec![response("200 OK", &["Content-Encoding: gzip"], packed)]
+    });
+}
+
+#[test]
+fn what_is_no_metrics_page() {
+    fails("content", &[], || vec![response("200 OK", &["Content-Type: text/html"], "<html>x_total</html>")]);
+    fails("content", &[], || vec![response("200 OK", &["Content-Type: application/json"], "{\"error\":\"loading\"}")]);
+    fails("content", &[], || vec![ok("  <!DOCTYPE html>\n")]);
+    fails("content", &[], || vec![ok("Internal Server Error: x_total\n")]);
+    fails("content", &[], || vec![ok([0, 159, 146, 150])]);
+    fails("content", &[], || vec![raw("220 smtp ready\r\n"), Step::Close]);
+}
+
+#[test]
+fn empty() {
+    fails("empty", &[], || vec![ok("")]);
+    fails("empty", &[], || vec![raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")]);
+    fails("empty", &[], || vec![raw("HTTP/1.1 200 OK\r\n\r\n"), Step::Close]);
+}
+
+#[test]
+fn strict_answers_502_with_our_families() {
+    let upstream =
+        Upstream::start(|request| vec![if request.number == 1 { response("500 Oops", &[], "") } else { ok(PAGE) }]);
+    let exporter = Exporter::start(&upstream.url(), &["--strict"]);
+    let answer = exporter.metrics();
+    assert_eq!((answer.status, answer.has("kvtier_upstream_up{upstream=\"main\"} 0")), (502, true));
+    assert_eq!(exporter.metrics().status, 200);
+}
+
+#[test]
+fn an_outage_is_two_log_lines_and_ready_stays_ready() {
+    let upstream =
+        Upstream::start(|request| vec![if request.number <= 5 { response("503 Loading", &[], "") } else { ok(PAGE) }]);
+    let exporter = Exporter::start(&upstream.url(), &[]);
+    for _ in 0..5 {
+        exporter.metrics();
+        assert_eq!(exporter.get("/-/ready").status, 200);
+    }
+    for _ in 0..5 {
+        assert!(exporter.metrics().has("x_total{k=\"1\"} 5"));
+    }
+    let upstream_lines =
+        || exporter.log().into_iter().filter(|line| line.contains("msg=\"the upstream")).collect::<Vec<_>>();
+    until("the log has both lines", || upstream_lines().len() >= 2);
+    let lines = upstream_lines();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(field(&lines[0], "reason"), Some("status"));
+    assert_eq!(field(&lines[1], "failed"), Some("5"));
+}
+
+#[test]
+fn good_and_bad_answers_in_turn_leak_neither_descriptors_nor_threads() {
+    let upstream = Upstream::start(|request| match request.number % 5 {
+        0 => vec![Step::Close],
+        1 => vec![response("500 Oops", &[], "x".repeat(100_000))],
+        2 => vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nx"), Step::Close],
+        3 => vec![Step::Hang],
+        _ => vec![ok(PAGE)],
+    });
+    let exporter = Exporter::start(&upstream.url(), &["--upstream.timeout=50ms"]);
+    let count = |folder: &str| std::fs::read_dir(format!("/proc/{}/{folder}", exporter.pid())).unwrap().count();
+    for _ in 0..10 {
+        exporter.metrics();
+    }
+    let before = (count("fd"), count("task"));
+    for _ in 0..100 {
+        exporter.metrics();
+    }
+    until("all descriptors are back", || (count("fd"), count("task")) <= before);
+}

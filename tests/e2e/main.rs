@@ -1,0 +1,19 @@
+//! The whole program, started as a process, against an upstream that is scripted down to the byte.
+//!
+//! What the pipeline makes of pages has tests of its own; but for `whole`, the pages here have nothing to correct.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
+#![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
+
+#[path = "../support/program/mod.rs"]
+mod support;
+
+mod answers;
+mod connections;
+mod failures;
+mod process;
+mod sharing;
+mod trust;
+mod whole;
+
+/// A page that passes as it came.
+const PAGE: &str = "# HELP x_total Things.\n# TYPE x_total counter\nx_total{k=\"1\"} 5\n";

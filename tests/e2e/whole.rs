@@ -1,0 +1,78 @@
+//! All rooms together: a correction, the collectors on a fixture tree, the demo.
+
+use std::fs;
+
+use crate::support::client::get;
+use crate::support::exporter::{Exporter, command, field};
+use crate::support::until;
+use crate::support::upstream::{Upstream, ok};
+
+/// 98.4 GB went through the tier and the engine's own gauge says that it is empty.
+const FULL_TIER: &str = "\
+# HELP vllm:kv_offload_cpu_cache_usage_perc Share of the tier in use.
+# TYPE vllm:kv_offload_cpu_cache_usage_perc gauge
+vllm:kv_offload_cpu_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.0
+# HELP vllm:kv_offload_store_bytes_total Bytes stored.
+# TYPE vllm:kv_offload_store_bytes_total counter
+vllm:kv_offload_store_bytes_total{engine=\"0\",model_name=\"m\"} 9.84e+10
+";
+
+fn value(body: &str, series: &str) -> Option<f64> {
+    body.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+}
+
+#[test]
+fn the_gauge_is_corrected_and_the_other_lines_are_not_touched() {
+    let upstream = Upstream::start(|_| vec![ok(FULL_TIER)]);
+    let exporter = Exporter::start(&upstream.url(), &["--tier.size=32GiB"]);
+    let body = exporter.metrics().body;
+    let labels = "{engine=\"0\",model_name=\"m\"}";
+    assert_eq!(value(&body, &format!("vllm:kv_offload_cpu_cache_usage_perc{labels}")), Some(1.0));
+    assert!(body.contains(FULL_TIER.split_once("model_name=\"m\"} 0.0\n").unwrap().1));
+    // min(32 × 2^30, 98.4e9)
+    let fill = body.lines().find(|line| line.starts_with("kvtier_tier_fill_upper_bound_bytes{")).unwrap();
+    assert!(fill.ends_with(" 34359738368"), "{fill}");
+    assert_eq!(value(&body, "kvtier_upstream_samples{upstream=\"main\"}"), Some(2.0));
+    assert!(exporter.get("/debug").body.contains("vllm:kv_offload_store_bytes"));
+}
+
+#[test]
+fn a_gauge_that_cannot_be_corrected_is_said_once_in_the_log() {
+    let upstream = Upstream::start(|_| vec![ok(FULL_TIER)]);
+    let exporter = Exporter::start(&upstream.url(), &[]);
+    for _ in 0..3 {
+        assert!(exporter.metrics().body.starts_with(FULL_TIER));
+    }
+    let said = || exporter.log().iter().filter(|line| line.contains("kv_offload_cpu_cache_usage_perc")).count();
+    until("the log says so", || said() > 0);
+    assert_eq!(said(), 1);
+}
+
+#[test]
+fn collectors_look_at_the_tree_that_they_are_given() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("meminfo"), "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 250 kB\nShmem: 10 kB\n")
+        .unwrap();
+    let (root, upstream) = (root.path().to_str().unwrap(), Upstream::start(|_| vec![ok("x 1\n")]));
+    let exporter = Exporter::start(&upstream.url(), &["--collector.memory", "--path.procfs", root]);
+    until("memory was read", || exporter.metrics().has("kvtier_host_memory_available_bytes 256000"));
+    assert!(exporter.metrics().has("kvtier_host_memory_total_bytes 1024000"));
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains("collector memory\n") && !debug.contains("collector gpu\n"), "{debug}");
+}
+
+#[test]
+fn the_demo_runs_by_itself_and_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let greeting = folder.path().join("stdout");
+    let mut demo = command(&["demo", "--web.listen-address", "127.0.0.1:0"]);
+    let exporter = Exporter::spawn_with(&mut demo, fs::File::create(&greeting).unwrap());
+    until("it answers", || exporter.metrics().has("kvtier_upstream_up{upstream=\"main\"} 1"));
+    let starting = exporter.log().into_iter().find(|line| line.contains("msg=starting")).unwrap();
+    let engine = field(&starting, "upstream").unwrap();
+    until("it greets", || fs::read_to_string(&greeting).unwrap().contains("Ctrl-C ends it."));
+    let greeting = fs::read_to_string(&greeting).unwrap();
+    assert!(greeting.contains(engine) && greeting.contains(&format!("http://{}/metrics", exporter.address)));
+    let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
+    assert!(get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
+}
