@@ -152,13 +152,21 @@ fn text(body: &Bytes, format: Format) -> Bytes {
     }
 }
 
-/// Reads the pages. A RAM tier that the operator declares exists, also where the page shows nothing of it.
+/// Tiers that exist once the operator declares their size, also where the page shows nothing of them.
+const DECLARABLE: [(&str, Medium); 3] =
+    [("ram", Medium::Ram), ("lmcache_cpu", Medium::Ram), ("lmcache_disk", Medium::Disk)];
+
+/// Reads the pages, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
+/// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
 fn read(pages: &[Exposition<'_>], settings: &Settings) -> Snapshot {
     let mut snapshot = dialect::read(pages);
-    if settings.tier_sizes.contains_key("ram") && snapshot.engine_kind == Some("vllm") {
-        for engine in &mut snapshot.engines {
-            if !engine.tiers.iter().any(|tier| tier.medium == Medium::Ram) {
-                engine.tier_or_insert("ram", Medium::Ram, "unknown");
+    for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
+        let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
+        if servers.iter().all(|server| server.tier(name).is_none()) {
+            for engine in engines {
+                if engine.tier(name).is_none() {
+                    engine.tier_or_insert(name, *medium, "unknown");
+                }
             }
         }
     }

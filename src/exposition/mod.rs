@@ -50,19 +50,23 @@ pub type NameId = usize;
 /// The names that dialects and corrections read.
 #[derive(Debug)]
 pub struct Names {
-    ids: HashMap<&'static [u8], NameId>,
+    ids: HashMap<Vec<u8>, NameId>,
     spelled: Vec<&'static str>,
 }
 
 impl Names {
-    /// The set of all `names`; one that is given twice counts once.
+    /// The set of all `names`; one that is given twice counts once. Some clients write `_` for the colon of a name,
+    /// so that spelling means the same, unless it is a wanted name itself.
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Names {
         let mut set = Names { ids: HashMap::new(), spelled: Vec::new() };
         for name in names {
             let next = set.spelled.len();
-            if *set.ids.entry(name.as_bytes()).or_insert(next) == next {
+            if *set.ids.entry(name.as_bytes().to_vec()).or_insert(next) == next {
                 set.spelled.push(name);
             }
+        }
+        for (id, name) in set.spelled.iter().enumerate() {
+            set.ids.entry(name.replace(':', "_").into_bytes()).or_insert(id);
         }
         set
     }
@@ -72,12 +76,8 @@ impl Names {
         self.find(name.as_bytes())
     }
 
-    /// Where a client replaced the colon of `vllm:` by an underscore, the same name is meant.
     fn find(&self, name: &[u8]) -> Option<NameId> {
-        self.ids.get(name).copied().or_else(|| {
-            let rest = name.strip_prefix(b"vllm_")?;
-            self.ids.get([b"vllm:", rest].concat().as_slice()).copied()
-        })
+        self.ids.get(name).copied()
     }
 }
 
