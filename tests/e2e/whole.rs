@@ -76,3 +76,19 @@ fn the_demo_runs_by_itself_and_says_where() {
     let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
     assert!(get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
 }
+
+#[test]
+fn what_lmcache_believes_is_held_against_the_directory() {
+    const LMCACHE: &str = "lmcache:local_storage_usage{model_name=\"m\",role=\"worker\",worker_id=\"0\"} 1048576\n";
+    let (root, tier) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(root.path().join("self")).unwrap();
+    std::fs::write(root.path().join("self/mountinfo"), "1 0 8:1 / / rw - ext4 x rw\n").unwrap();
+    // 64 KiB that the disk really holds, where LMCache claims 1 MiB: 983,040 bytes of difference.
+    std::fs::write(tier.path().join("m@1@0@3e8@bfloat16.pt"), vec![7; 65_536]).unwrap();
+    let upstream = Upstream::start(|_| vec![ok(LMCACHE)]);
+    let (procfs, path) = (root.path().display().to_string(), tier.path().display().to_string());
+    let exporter = Exporter::start(&upstream.url(), &["--path.procfs", &procfs, "--path.disk-tier", &path]);
+    let difference = format!("kvtier_lmcache_disk_usage_difference_bytes{{path=\"{path}\"}} 983040");
+    until("the directory is measured", || exporter.metrics().has(&difference));
+    assert!(exporter.metrics().has(&format!("kvtier_disk_tier_files{{path=\"{path}\"}} 1")));
+}
