@@ -45,6 +45,7 @@ pub mod correct;
 pub mod demo;
 pub mod derive;
 pub mod dialect;
+pub mod events;
 pub mod explain;
 pub mod exposition;
 pub mod family;

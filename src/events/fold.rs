@@ -1,0 +1,277 @@
+//! All that one engine's events tell, folded batch by batch: residency, evictions, and what other sizes would do.
+//! Pure: its clock is the batches' own time, so a recorded stream can be folded at any speed.
+
+use super::chains::Chains;
+use super::ghosts::Ghosts;
+use super::identity::{Sampling, key};
+use super::residency::{Bounds, Reset, Residency};
+use super::sizing::Gauge;
+use super::wire::{Batch, Event, Medium};
+
+/// Upper edges of the age histogram, in seconds.
+pub const AGES: [f64; 12] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0, 604_800.0];
+
+/// How far beyond the fullest that the tier was seen anything is of use: the largest size that is told of.
+const REACH: u64 = 4;
+/// Below this many chunks nothing is forgotten for want of use.
+const SMALL: u64 = 4096;
+
+/// Ages at eviction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ages {
+    /// Chunks below each edge of [`AGES`] and not below the one before it.
+    pub below: [f64; AGES.len()],
+    /// All of them.
+    pub count: f64,
+    /// Sum of their ages, in seconds.
+    pub sum: f64,
+}
+
+impl Ages {
+    fn observe(&mut self, seconds: f64, weight: f64) {
+        if let Some(at) = AGES.iter().position(|edge| seconds <= *edge) {
+            self.below[at] += weight;
+        }
+        self.count += weight;
+        self.sum += seconds * weight;
+    }
+}
+
+/// What is known after a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// Chunks in the tier.
+    pub bounds: Bounds,
+    /// Chunks stored since the fold began.
+    pub stored: u64,
+    /// Chunks evicted.
+    pub evicted: u64,
+    /// Chunks stored again after their eviction; a sample's estimate where identities are sampled.
+    pub restored: u64,
+    /// Ages at eviction.
+    pub ages: Ages,
+    /// Resets by kind, in the order of [`Reset::NAMED`].
+    pub resets: [u64; Reset::NAMED.len()],
+    /// What the sizes are told from.
+    pub gauge: Gauge,
+    /// Identities kept: one in so many.
+    pub one_in: u64,
+    /// Time of the last batch, in seconds since 1970.
+    pub at: f64,
+    /// Rank that published it.
+    pub rank: u32,
+    /// The fold begins with an empty tier and has lost nothing since.
+    pub whole: bool,
+}
+
+/// The fold over one engine's stream.
+#[derive(Debug)]
+pub struct Fold {
+    residency: Residency,
+    ghosts: Ghosts,
+    chains: Chains,
+    view: View,
+    sampling: Sampling,
+    budget: usize,
+    group: Option<u32>,
+    /// Hashes of one chunk, where events describe their chunks.
+    chunk_hashes: usize,
+    /// Greatest number that divides the depth of every chunk: the blocks of one.
+    chunk_blocks: u32,
+    block_tokens: u32,
+    clear_batch: u32,
+    peak: u64,
+}
+
+impl Fold {
+    /// A fold that begins with the engine, or (`late`) in the middle of its life. Its identities take `budget` bytes
+    /// at most.
+    pub fn new(late: bool, budget: usize) -> Fold {
+        let view = View { whole: !late, one_in: 1, ..View::default() };
+        Fold {
+            residency: Residency::new(late),
+            ghosts: Ghosts::default(),
+            chains: Chains::default(),
+            view,
+            sampling: Sampling::default(),
+            budget,
+            group: None,
+            chunk_hashes: 1,
+            chunk_blocks: 0,
+            block_tokens: 0,
+            clear_batch: 0,
+            peak: 0,
+        }
+    }
+
+    /// Keeps one in 2^`halvings` identities from now on.
+    pub fn sample(&mut self, halvings: u32) {
+        self.resample(Sampling::one_in(halvings));
+    }
+
+    /// What is known now.
+    pub fn view(&self) -> View {
+        let mut view = self.view.clone();
+        view.bounds = self.residency.bounds();
+        view.gauge.entered = self.chains.entered as f64;
+        view.gauge.entered_sampled = self.chains.entered_sampled as f64;
+        view.gauge.reach = self.chains.reach() as f64;
+        view.gauge.whole = view.whole;
+        let blocks = self.chunk_blocks.saturating_mul(self.block_tokens);
+        view.gauge.chunk_tokens = (blocks > 0).then_some(f64::from(blocks));
+        view.one_in = self.sampling.weight();
+        view
+    }
+
+    /// Batches were lost before the next one.
+    pub fn lost(&mut self) {
+        self.residency.lost();
+        self.view.whole = false;
+        self.chains.cleared();
+    }
+
+    /// The tier has so many slots.
+    pub fn fits(&mut self, slots: u64) {
+        self.residency.fits(slots);
+    }
+
+    /// Takes in the next batch.
+    pub fn apply(&mut self, batch: &Batch) {
+        self.make_room(batch.len());
+        (self.view.at, self.view.rank) = (batch.at, batch.rank);
+        self.residency.begin(batch.at);
+        self.chains.begin();
+        for event in &batch.events {
+            self.event(batch, event);
+        }
+        self.chains.end();
+        for reset in self.residency.take_resets() {
+            if let Some(at) = Reset::NAMED.iter().position(|(kind, _)| *kind == reset) {
+                self.view.resets[at] += 1;
+            }
+        }
+        self.peak = self.peak.max(self.residency.bounds().possible);
+    }
+
+    fn event(&mut self, batch: &Batch, event: &Event) {
+        match event {
+            Event::Cleared => {
+                self.residency.cleared();
+                self.chains.cleared();
+                self.clear_batch = self.chains.batch();
+            }
+            Event::Stored { medium: Medium::Gpu, group, hashes, parent, block_tokens } => {
+                self.note_group(*group);
+                self.block_tokens = self.block_tokens.max(*block_tokens);
+                let keys = batch.hashes(hashes).iter().map(|hash| key(*group, *hash));
+                self.entered(parent.map(|hash| key(*group, hash)), keys);
+            }
+            Event::Removed { medium: Medium::Gpu, group, hashes } => {
+                batch.hashes(hashes).iter().for_each(|hash| self.chains.left(key(*group, *hash)));
+            }
+            Event::Stored { medium: Medium::Ram, group, hashes, block_tokens, .. } => {
+                let hashes = batch.hashes(hashes);
+                // An event that describes its blocks is one chunk, known by its last block.
+                self.chunk_hashes = if *block_tokens > 0 { hashes.len().max(1) } else { 1 };
+                hashes.chunks(self.chunk_hashes).for_each(|chunk| self.stored(*group, chunk));
+            }
+            Event::Removed { medium: Medium::Ram, group, hashes } => {
+                batch.hashes(hashes).chunks(self.chunk_hashes).for_each(|chunk| self.removed(*group, chunk));
+            }
+            Event::Stored { medium: Medium::Other, .. } | Event::Removed { medium: Medium::Other, .. } => {}
+        }
+    }
+
+    /// Several groups share the slots, and a prompt needs all of them: one list cannot tell what it would find.
+    fn note_group(&mut self, group: u32) {
+        self.view.gauge.several_groups |= *self.group.get_or_insert(group) != group;
+    }
+
+    fn entered(&mut self, parent: Option<u64>, keys: impl Iterator<Item = u64>) {
+        let (residency, uses, blocks) = (&self.residency, &mut self.view.gauge.uses, &mut self.chunk_blocks);
+        let weight = self.sampling.weight() as f64;
+        self.chains.entered(
+            parent,
+            keys,
+            |key| residency.contains(key),
+            |found| {
+                *blocks = found.depth.map_or(*blocks, |depth| common_divisor(*blocks, depth));
+                if let Some(distance) = found.distance {
+                    uses.count(distance, weight);
+                }
+            },
+        );
+    }
+
+    fn stored(&mut self, group: u32, chunk: &[u64]) {
+        let Some(hash) = chunk.last() else { return };
+        let key = key(group, *hash);
+        self.view.stored += 1;
+        let effect = self.residency.stored(key);
+        if let Some(reset) = effect.emptied {
+            self.emptied(reset);
+        }
+        let weight = self.sampling.weight();
+        let depth = self.ghosts.returned(key);
+        self.view.restored += depth.map_or(0, |_| weight);
+        let Some(found) = self.chains.stored(key) else { return };
+        self.chunk_blocks = found.depth.map_or(self.chunk_blocks, |depth| common_divisor(self.chunk_blocks, depth));
+        // Only what a prompt missed would have been a reload; the pool may have had it.
+        if let Some(depth) = depth {
+            self.view.gauge.returns.count(depth, weight as f64);
+        }
+        if let Some(distance) = found.distance {
+            self.view.gauge.uses.count(distance, weight as f64);
+        }
+    }
+
+    fn removed(&mut self, group: u32, chunk: &[u64]) {
+        let Some(hash) = chunk.last() else { return };
+        let key = key(group, *hash);
+        self.view.evicted += 1;
+        if let Some(age) = self.residency.removed(key).age {
+            self.view.ages.observe(age, self.sampling.weight() as f64);
+        }
+        self.ghosts.evicted(key);
+    }
+
+    /// The tier was emptied: with the last clear, or silently just before this batch.
+    fn emptied(&mut self, reset: Reset) {
+        self.ghosts.clear();
+        self.chains.emptied(if reset == Reset::Tier { self.clear_batch } else { self.chains.batch() });
+        self.view.whole = true;
+    }
+
+    /// Room for so many more identities: what is of no use goes first, then every other one.
+    fn make_room(&mut self, more: usize) {
+        if self.bytes_with(more) > self.budget {
+            let most = (self.peak * REACH).max(SMALL);
+            self.ghosts.trim(most);
+            self.chains.trim(most);
+        }
+        while self.bytes_with(more) > self.budget {
+            let Some(sampling) = self.sampling.halved() else { return };
+            self.resample(sampling);
+        }
+    }
+
+    fn resample(&mut self, sampling: Sampling) {
+        self.sampling = sampling;
+        self.residency.sample(sampling);
+        self.ghosts.sample(sampling);
+        self.chains.sample(sampling);
+    }
+
+    /// Bytes of all identities.
+    pub fn bytes(&self) -> usize {
+        self.bytes_with(0)
+    }
+
+    fn bytes_with(&self, more: usize) -> usize {
+        self.residency.bytes(more) + self.ghosts.bytes(more) + self.chains.bytes(more)
+    }
+}
+
+fn common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
