@@ -35,6 +35,7 @@
 //! | [`explain`] | the text of `/debug` | pure |
 //! | [`own`] | the families about the exporter itself | pure |
 //! | [`process`] | what the kernel says of our own process | I/O |
+//! | [`events`] | KV cache events: what is in the tier, and what another size would bring | I/O at the edge |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 

@@ -1,13 +1,13 @@
 //! The fold over KV cache events, held against what a real engine's tier manager did at the same time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what it expects")]
 
-#[path = "support/stream.rs"]
-mod stream;
+#![allow(missing_docs, reason = "a test crate has no readers of its documentation")]
+
+mod support;
 
 use kvtier_exporter::events::fold::{Fold, View};
 use kvtier_exporter::events::sizing::{Mark, Prediction};
 use kvtier_exporter::events::wire::{Batch, Event, Medium};
-use stream::{Call, Message, messages, since, truth};
+use support::stream::{Call, Message, messages, since, truth};
 
 const PLENTY: usize = 1 << 30;
 

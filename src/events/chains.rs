@@ -298,22 +298,18 @@ impl Chains {
         chunks.map(|chunks| u32::try_from(chunks).unwrap_or(u32::MAX))
     }
 
-    pub(super) fn pool_len(&self) -> usize {
-        self.pool.len()
+    /// Bytes of the pool's blocks. Sampling does not make them fewer.
+    pub(super) fn pool_bytes(&self, more: usize) -> usize {
+        map_bytes(&self.pool, more)
     }
 
     pub(super) fn bytes(&self, more: usize) -> usize {
-        map_bytes(&self.pool, more)
+        self.pool_bytes(more)
             + map_bytes(&self.numbers, more)
             + vec_bytes(&self.nodes, more)
             + vec_bytes(&self.free, 0)
             + vec_bytes(&self.used, 0)
             + self.order.bytes(2 * more)
-    }
-
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.pool.reserve(more);
-        self.numbers.reserve(more);
     }
 }
 

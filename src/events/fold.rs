@@ -60,8 +60,8 @@ pub struct View {
     pub at: f64,
     /// Rank that published it.
     pub rank: u32,
-    /// The fold begins with an empty tier and has lost nothing since.
-    pub whole: bool,
+    /// The fold begins with the engine, and has lost nothing.
+    pub from_start: bool,
 }
 
 /// The fold over one engine's stream.
@@ -87,7 +87,8 @@ impl Fold {
     /// A fold that begins with the engine, or (`late`) in the middle of its life. Its identities take `budget` bytes
     /// at most.
     pub fn new(late: bool, budget: usize) -> Fold {
-        let view = View { whole: !late, one_in: 1, ..View::default() };
+        let mut view = View { from_start: !late, one_in: 1, ..View::default() };
+        view.gauge.whole = !late;
         Fold {
             residency: Residency::new(late),
             ghosts: Ghosts::default(),
@@ -116,7 +117,6 @@ impl Fold {
         view.gauge.entered = self.chains.entered as f64;
         view.gauge.entered_sampled = self.chains.entered_sampled as f64;
         view.gauge.reach = self.chains.reach() as f64;
-        view.gauge.whole = view.whole;
         let blocks = self.chunk_blocks.saturating_mul(self.block_tokens);
         view.gauge.chunk_tokens = (blocks > 0).then_some(f64::from(blocks));
         view.one_in = self.sampling.weight();
@@ -126,7 +126,8 @@ impl Fold {
     /// Batches were lost before the next one.
     pub fn lost(&mut self) {
         self.residency.lost();
-        self.view.whole = false;
+        self.view.from_start = false;
+        self.view.gauge.whole = false;
         self.chains.cleared();
     }
 
@@ -239,7 +240,7 @@ impl Fold {
     fn emptied(&mut self, reset: Reset) {
         self.ghosts.clear();
         self.chains.emptied(if reset == Reset::Tier { self.clear_batch } else { self.chains.batch() });
-        self.view.whole = true;
+        self.view.gauge.whole = true;
     }
 
     /// Room for so many more identities: what is of no use goes first, then every other one.
@@ -248,6 +249,10 @@ impl Fold {
             let most = (self.peak * REACH).max(SMALL);
             self.ghosts.trim(most);
             self.chains.trim(most);
+        }
+        // More blocks than any pool has: the engine does not say which ones leave it.
+        if self.chains.pool_bytes(more) > self.budget / 2 {
+            self.chains.cleared();
         }
         while self.bytes_with(more) > self.budget {
             let Some(sampling) = self.sampling.halved() else { return };

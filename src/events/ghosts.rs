@@ -71,8 +71,4 @@ impl Ghosts {
     pub(super) fn bytes(&self, more: usize) -> usize {
         map_bytes(&self.places, more) + self.order.bytes(more)
     }
-
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.places.reserve(more);
-    }
 }

@@ -19,13 +19,13 @@ fn spread(value: u64) -> u64 {
 
 /// Which identities are kept: all, or one in 2, 4, 8 … chosen by their hash. A coarser choice is part of each finer one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sampling {
+pub(super) struct Sampling {
     halvings: u32,
 }
 
 impl Sampling {
     /// One in 2^`halvings`.
-    pub fn one_in(halvings: u32) -> Sampling {
+    pub(super) fn one_in(halvings: u32) -> Sampling {
         Sampling { halvings: halvings.min(32) }
     }
 
@@ -39,7 +39,7 @@ impl Sampling {
     }
 
     /// How many each one kept stands for.
-    pub fn weight(self) -> u64 {
+    pub(super) fn weight(self) -> u64 {
         1 << self.halvings
     }
 

@@ -205,10 +205,6 @@ impl Residency {
         map_bytes(&self.chunks, more)
     }
 
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.chunks.reserve(more);
-    }
-
     fn insert(&mut self, key: Key) {
         let era = self.counts.len() - 1;
         if self.sampling.takes(key) {
@@ -262,19 +258,20 @@ impl Residency {
             None => Reset::Silent,
         };
         match reset {
-            Reset::Tier => self.empty_up_to(era),
+            Reset::Tier => self.empty_since(era),
             _ => self.empty_silently(),
         }
         self.resets.push(reset);
         Some(reset)
     }
 
-    /// No chunk of this era or an earlier one is there.
-    fn empty_up_to(&mut self, era: usize) {
-        self.chunks.retain(|_, chunk| chunk.era as usize > era);
-        self.counts[..=era].fill(0);
-        let judged = era..era + self.borders[era..].iter().position(|b| *b == Border::Cleared).map_or(0, |at| at + 1);
-        self.borders[judged].fill(Border::Closed);
+    /// No chunk from before the first open border since this era is there.
+    fn empty_since(&mut self, era: usize) {
+        let open = self.borders[era..].iter().position(|border| *border != Border::Closed);
+        let last = era + open.unwrap_or(0);
+        self.chunks.retain(|_, chunk| chunk.era as usize > last);
+        self.counts[..=last].fill(0);
+        self.borders[..=last].fill(Border::Closed);
         self.strangers = false;
     }
 

@@ -80,8 +80,7 @@ pub struct Gauge {
     pub whole: bool,
     /// Tokens of one chunk, where known.
     pub chunk_tokens: Option<f64>,
-    /// Evictions that made room for something else than a prompt's chunk, or several KV cache groups: no LRU of
-    /// chunks in prompts.
+    /// The engine has several KV cache groups.
     pub several_groups: bool,
 }
 
@@ -122,13 +121,17 @@ impl Prediction {
         self.error.abs() <= most
     }
 
-    /// Predicts for a tier of so many chunks at present; `None` where nothing was asked between the marks.
-    pub fn between(old: &Mark, new: &Mark, slots: f64) -> Option<Prediction> {
+    /// Predicts for a tier of so many chunks at present.
+    ///
+    /// # Errors
+    /// Why nothing can be said.
+    pub fn between(old: &Mark, new: &Mark, slots: f64) -> Result<Prediction, &'static str> {
         let asked = new.asked - old.asked;
-        let measured = ratio(new.supplied - old.supplied, asked).filter(|_| asked > 0.0)?;
-        let tokens = new.gauge.chunk_tokens?;
+        let measured = ratio(new.supplied - old.supplied, asked).filter(|_| asked > 0.0);
+        let measured = measured.ok_or("the connector was asked for nothing in the window")?;
+        let tokens = new.gauge.chunk_tokens.ok_or("no chunk was seen yet whose tokens are known")?;
         if new.gauge.several_groups {
-            return None;
+            return Err("the model has several KV cache groups, which share the slots");
         }
         let share = |chunks: f64| chunks * tokens / asked;
         // A sample that holds too many of the blocks holds too many hits.
@@ -143,11 +146,11 @@ impl Prediction {
             let more = (multiple - 1.0) * slots;
             (more > 0.0 && sees(multiple * slots)).then(|| measured + share(returned(more + 1.0)))
         };
-        Some(Prediction {
+        Ok(Prediction {
             shares: MULTIPLES.map(|(multiple, _)| at(multiple)),
             by_returns: MULTIPLES.map(|(multiple, _)| beyond(multiple)),
             measured,
-            error: at(1.0)? - measured,
+            error: at(1.0).ok_or("the window began before enough of the stream was seen")? - measured,
             asked,
             seconds: new.at - old.at,
         })
@@ -181,19 +184,13 @@ impl Window {
         self.marks.push_back(mark);
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.marks.clear();
-    }
-
     /// What the window tells for a tier of so many chunks.
-    pub fn predict(&self, slots: f64) -> Option<Prediction> {
-        Prediction::between(self.marks.front()?, self.marks.back()?, slots)
-    }
-
-    /// The oldest mark.
-    pub fn first(&self) -> Option<&Mark> {
-        self.marks.front()
+    ///
+    /// # Errors
+    /// Why it tells nothing.
+    pub fn predict(&self, slots: f64) -> Result<Prediction, &'static str> {
+        let (first, last) = self.marks.front().zip(self.marks.back()).ok_or("no scrape has met the stream yet")?;
+        Prediction::between(first, last, slots)
     }
 }
 

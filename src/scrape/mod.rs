@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use self::explanation::Explanation;
 use self::health::{Change, Health};
+use crate::events::{self, Events, ledger::Told};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
@@ -38,6 +39,7 @@ struct Ground {
     client: Client,
     settings: Settings,
     host: Host,
+    events: Option<Events>,
     health: Mutex<Health>,
 }
 
@@ -53,6 +55,7 @@ struct Understood {
     source: Source,
     facts: HostFacts,
     outcome: Outcome,
+    told: Vec<Told>,
     report: PageReport,
     derived: Bytes,
 }
@@ -70,8 +73,17 @@ impl Scraper {
     /// A scraper of one upstream.
     pub fn new(client: Client, settings: Settings, host: Host) -> Scraper {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let ground = Arc::new(Ground { client, settings, host, health: Mutex::default() });
+        let ground = Arc::new(Ground { client, settings, host, events: None, health: Mutex::default() });
         Scraper { ground, flight: Flight::default(), started, impatience_told: AtomicBool::new(false) }
+    }
+
+    /// The same scraper with KV cache events beside it; before the first scrape only.
+    #[must_use]
+    pub fn with_events(mut self, events: Option<Events>) -> Scraper {
+        if let Some(ground) = Arc::get_mut(&mut self.ground) {
+            ground.events = events;
+        }
+        self
     }
 
     /// What is scraped, fit for people.
@@ -92,6 +104,7 @@ impl Scraper {
         let difference = claimed.map(|fact| self.ground.host.lmcache_difference(fact.value, &look));
         let mut families = look.families;
         families.extend(difference);
+        families.extend(events::families::endpoint_families(&self.ground.statuses()));
         families.extend(own::upstream_families(&fetch.visit()));
         families.extend(own::process_families(&BUILD, self.started, &process::read()));
         let own = Bytes::from(encode(&families));
@@ -147,7 +160,10 @@ impl Ground {
     }
 
     fn understand(&self, page: Page) -> Result<Understood, UpstreamError> {
-        let facts = HostFacts { upstream_is_local: self.client.options().address.is_local(), ..self.look().facts };
+        let statuses = self.statuses();
+        let streams = self.events.as_ref().map(|events| events.streams(&statuses)).unwrap_or_default();
+        let upstream_is_local = self.client.options().address.is_local();
+        let facts = HostFacts { upstream_is_local, streams, ..self.look().facts };
         let source = Source { name: MAIN.to_owned(), body: page.body, format: page.format };
         let mut outcome = pipeline::process(slice::from_ref(&source), &self.settings, &facts);
         let report = outcome.reports.pop().unwrap_or_default();
@@ -155,8 +171,18 @@ impl Ground {
         if report.counts.samples == 0 && report.counts.dropped > 0 {
             return Err(UpstreamError::Content("text that holds no sample".to_owned()));
         }
+        let mut told = Vec::new();
+        if let Some(events) = &self.events {
+            told = events.meet(&statuses, &outcome.snapshot.engines, &outcome.residents);
+            outcome.families.extend(events.engine_families(&told));
+        }
         let derived = Bytes::from(encode(&outcome.families));
-        Ok(Understood { source, facts, outcome, report, derived })
+        Ok(Understood { source, facts, outcome, told, report, derived })
+    }
+
+    /// How the event streams are; none where none are followed.
+    fn statuses(&self) -> Vec<Arc<events::Status>> {
+        self.events.as_ref().map(Events::look).unwrap_or_default()
     }
 
     fn look(&self) -> host::Look {

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 /// One message as a socket gave it.
 pub struct Message {
-    pub replayed: bool,
     /// Without the empty delimiter of a replay: topic, seq, payload.
     pub frames: Vec<Vec<u8>>,
 }
@@ -27,7 +26,6 @@ impl Message {
 /// One call into the real tier manager, as it was after it.
 pub struct Call {
     pub at: f64,
-    pub op: String,
     /// Chunks that have a slot, and those of them whose store is under way.
     pub held: u64,
     pub pending: u64,
@@ -77,11 +75,10 @@ pub fn messages(name: &str) -> Vec<Message> {
             frames.push(frame.to_vec());
             tail = after;
         }
-        let replayed = head[8] == 1;
-        if replayed {
+        if head[8] == 1 {
             assert!(frames.remove(0).is_empty());
         }
-        messages.push(Message { replayed, frames });
+        messages.push(Message { frames });
         rest = tail;
     }
     messages
@@ -103,7 +100,6 @@ pub fn truth(run: &str) -> Vec<Call> {
                 pending: number("pend"),
                 stored: if ready { length("keys") } else { 0 },
                 evicted: length("ev"),
-                op,
             }
         })
         .collect()
