@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use kvtier_exporter::cli::{self, Cli, Command};
+use kvtier_exporter::events::{self, Events};
 use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
@@ -49,7 +50,7 @@ fn run(cli: &Cli) -> Result<()> {
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
         match cli.command {
-            None => serve(cli, cli.upstream(), |_| {}).await,
+            None => serve(cli, cli.upstream(), cli.events.options(), |_| {}).await,
             Some(Command::Demo) => demo(cli).await,
         }
     });
@@ -65,14 +66,20 @@ async fn demo(cli: &Cli) -> Result<()> {
     let upstream = Options { address: Address::parse(&engine.to_string())?, ..cli.upstream() };
     // The demo goes on where nobody reads its greeting.
     let greet = |exporter| drop(std::io::stdout().write_all(demo::greeting(engine, exporter).as_bytes()));
-    serve(cli, upstream, greet).await
+    serve(cli, upstream, cli.events.options(), greet).await
 }
 
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
-async fn serve(cli: &Cli, upstream: Options, ready: impl FnOnce(SocketAddr)) -> Result<()> {
+async fn serve(
+    cli: &Cli,
+    upstream: Options,
+    events: Option<events::Options>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listeners = server::bind(&cli.web.listen).await?;
-    let scraper = Scraper::new(Client::new(upstream)?, cli.settings(), Host::start(&cli.host()));
+    let scraper = Scraper::new(Client::new(upstream)?, cli.settings(), Host::start(&cli.host()))
+        .with_events(events.as_ref().map(Events::start));
     tracing::info!(
         version = own::BUILD.version,
         revision = own::BUILD.revision,

@@ -13,7 +13,7 @@ const PLENTY: usize = 1 << 30;
 
 fn batch(message: &Message) -> Batch {
     let mut batch = Batch::default();
-    batch.decode(message.payload()).unwrap();
+    assert_eq!(batch.decode(message.payload()), Ok(()));
     batch
 }
 

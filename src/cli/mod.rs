@@ -4,6 +4,7 @@
 //! To add a flag: a field here; its variable follows by itself.
 
 mod collectors;
+mod events;
 mod units;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcomm
 use tracing::Level;
 
 pub use collectors::Collectors;
+pub use events::Events;
 pub use units::Listen;
 
 use crate::host;
@@ -50,6 +52,9 @@ pub struct Cli {
     /// What is looked at on this box.
     #[command(flatten)]
     pub host: Host,
+    /// Which event streams are followed.
+    #[command(flatten)]
+    pub events: Events,
     /// How the log looks.
     #[command(flatten)]
     pub log: Log,
@@ -197,11 +202,10 @@ impl Cli {
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
         let mut command = Cli::command().mut_args(with_variable);
         let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
-        match cli.engine.twice() {
+        let twice = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
+        match twice.or_else(|| cli.events.misfit()) {
             None => Ok(cli),
-            Some(tier) => {
-                Err(command.error(ErrorKind::ValueValidation, format!("--tier.size is given twice for tier {tier:?}")))
-            }
+            Some(what) => Err(command.error(ErrorKind::ValueValidation, what)),
         }
     }
 

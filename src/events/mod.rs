@@ -19,12 +19,14 @@
 //! | [`sizing`] | from distances to predicted shares, over a window | pure |
 //! | [`resident`] | chunks into bytes and shares | pure |
 //! | [`ledger`] | stream and pages brought together, scrape by scrape | pure |
+//! | [`explain`] | the paragraphs of `/debug` | pure |
 //! | [`families`] | the families of all this | pure |
 //!
 //! `token_ids` are prompt content: [`wire`] walks over them, and nothing keeps, logs or shows them.
 
 pub mod address;
 mod chains;
+pub mod explain;
 pub mod families;
 pub mod fold;
 mod ghosts;
@@ -195,6 +197,11 @@ impl Events {
             told.push(ledger.note(engine, &statuses[at], resident, self.limits));
         }
         told
+    }
+
+    /// What `/debug` says.
+    pub fn explain(&self, statuses: &[Arc<Status>], told: &[Told]) -> String {
+        explain::explain(statuses, told, self.limits)
     }
 
     /// The families of these engines.

@@ -123,8 +123,11 @@ impl Scraper {
             .ok()
             .map(|page| pipeline::explain(slice::from_ref(&page.source), &self.ground.settings, &page.facts));
         let (upstream, collectors) = (self.upstream(), self.ground.look().collectors);
+        let told = fetch.result.as_ref().map_or(&[][..], |page| &page.told);
+        let events = self.ground.events.as_ref().map(|events| events.explain(&self.ground.statuses(), told));
         Explanation { upstream: &upstream, fetch: &fetch, explained: explained.as_deref(), collectors: &collectors }
             .to_string()
+            + &events.unwrap_or_default()
     }
 
     async fn fetch(&self, patience: Duration) -> Arc<Fetch> {
