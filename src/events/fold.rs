@@ -131,9 +131,12 @@ impl Fold {
         self.chains.cleared();
     }
 
-    /// The tier has so many slots.
-    pub fn fits(&mut self, slots: u64) {
-        self.residency.fits(slots);
+    /// The tier has so many slots. That may complete what is known: then it was empty when the fold began.
+    /// Whether it did.
+    pub fn fits(&mut self, slots: u64) -> bool {
+        let strangers = self.residency.bounds().strangers;
+        self.view.gauge.whole |= self.residency.fits(slots);
+        strangers && !self.residency.bounds().strangers
     }
 
     /// Takes in the next batch.

@@ -42,10 +42,6 @@ impl Sampling {
     pub(super) fn weight(self) -> u64 {
         1 << self.halvings
     }
-
-    pub(super) fn is_whole(self) -> bool {
-        self.halvings == 0
-    }
 }
 
 /// A map by key. The keys are hashes already, but come from outside: a seed of our own keeps a peer from choosing

@@ -179,7 +179,10 @@ impl Reader {
     fn step(&mut self, socket: &mut Socket) -> Result<(), End> {
         let wait = if self.dirty { BUSY } else { QUIET };
         match socket.receive(wait)? {
-            None => self.tell_if_dirty(),
+            None => {
+                self.learn_slots();
+                self.tell_if_dirty();
+            }
             Some(message) => {
                 let seq = number(&message).ok_or(Fault::Protocol("a message has no sequence number"))?;
                 let payload = message.from_end(0).unwrap_or_default();
@@ -231,14 +234,18 @@ impl Reader {
     fn take(&mut self, seq: u64) {
         let late = seq > 0;
         let fold = self.fold.get_or_insert_with(|| Fold::new(late, self.budget));
-        if let Some(slots) = self.shared.slots() {
-            fold.fits(slots);
-        }
         fold.apply(&self.batch);
+        self.learn_slots();
         self.sequence.took(seq, self.batch.at);
         self.status.batches += 1;
         self.status.last_seq = Some(seq);
         self.dirty = true;
+    }
+
+    fn learn_slots(&mut self) {
+        if let (Some(fold), Some(slots)) = (&mut self.fold, self.shared.slots()) {
+            self.dirty |= fold.fits(slots);
+        }
     }
 
     /// The batches up to this one are lost. Before the first one there is nothing to lose: the exporter is late.

@@ -90,6 +90,8 @@ pub(super) struct Residency {
     /// `borders[i]` lies between era i and era i + 1.
     borders: Vec<Border>,
     strangers: bool,
+    /// A chunk was removed that we did not know.
+    strangers_left: bool,
     full: bool,
     /// In the batch at hand: what it stored, and whether it holds a clear.
     fresh: Vec<Key>,
@@ -109,6 +111,7 @@ impl Residency {
             counts: vec![0],
             borders: Vec::new(),
             strangers,
+            strangers_left: false,
             full: false,
             fresh: Vec::new(),
             stored_now: 0,
@@ -145,14 +148,16 @@ impl Residency {
     pub(super) fn lost(&mut self) {
         self.cut(Border::Gap);
         self.strangers = true;
+        self.strangers_left = true;
         self.full = false;
     }
 
-    /// So many chunks fit: where all of them are known, there are no strangers.
-    pub(super) fn fits(&mut self, slots: u64) {
-        if self.bounds().sure >= slots {
-            self.strangers = false;
-        }
+    /// So many chunks fit: where all of them are known, there are no strangers. Whether this shows that there never
+    /// were any: none was removed either.
+    pub(super) fn fits(&mut self, slots: u64) -> bool {
+        let complete = self.strangers && self.bounds().sure >= slots;
+        self.strangers &= !complete;
+        complete && !self.strangers_left
     }
 
     pub(super) fn contains(&self, key: Key) -> bool {
@@ -178,7 +183,9 @@ impl Residency {
             let age = f64::from(self.ticks().saturating_sub(chunk.stored)) / TICKS;
             return Effect { emptied: None, age: Some(age) };
         }
-        if !self.sampling.is_whole() && !self.sampling.takes(key) {
+        if self.sampling.takes(key) {
+            self.strangers_left = true;
+        } else {
             self.remove_unseen();
         }
         Effect::default()

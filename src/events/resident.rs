@@ -25,7 +25,8 @@ pub struct Resident {
 impl Resident {
     /// Bytes at least and at most.
     pub fn bytes(&self) -> (Option<f64>, Option<f64>) {
-        let bytes = |chunks: Option<f64>| Some(chunks? * self.chunk_bytes?);
+        // Nothing is no bytes, however large a chunk is.
+        let bytes = |chunks: Option<f64>| Some(chunks? * self.chunk_bytes.or((chunks? == 0.0).then_some(0.0))?);
         (bytes(Some(self.chunks.0)), bytes(self.chunks.1))
     }
 

@@ -189,7 +189,10 @@ impl Window {
     /// # Errors
     /// Why it tells nothing.
     pub fn predict(&self, slots: f64) -> Result<Prediction, &'static str> {
-        let (first, last) = self.marks.front().zip(self.marks.back()).ok_or("no scrape has met the stream yet")?;
+        let last = self.marks.back().ok_or("no scrape has met the stream yet")?;
+        // It begins where the replay could look back far enough for the present size.
+        let sees = |mark: &&Mark| last.gauge.whole || mark.gauge.reach >= slots;
+        let first = self.marks.iter().find(sees).unwrap_or(last);
         Prediction::between(first, last, slots)
     }
 }
