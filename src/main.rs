@@ -61,12 +61,13 @@ fn run(cli: &Cli) -> Result<()> {
 
 /// The exporter in front of a simulated engine.
 async fn demo(cli: &Cli) -> Result<()> {
-    let (engine, simulation) = demo::start(demo::Options::default()).await.context("cannot start the demo engine")?;
+    let started = demo::start_publishing(demo::Options::default()).await;
+    let (engine, endpoints, simulation) = started.context("cannot start the demo engine")?;
     tokio::spawn(simulation);
     let upstream = Options { address: Address::parse(&engine.to_string())?, ..cli.upstream() };
     // The demo goes on where nobody reads its greeting.
     let greet = |exporter| drop(std::io::stdout().write_all(demo::greeting(engine, exporter).as_bytes()));
-    serve(cli, upstream, cli.events.options(), greet).await
+    serve(cli, upstream, Some(cli.events.following(endpoints)), greet).await
 }
 
 /// Serves until a signal comes. `ready` gets the first address that is listened on.

@@ -72,6 +72,10 @@ pub enum Kind {
     Sub,
     /// Asks a ROUTER socket.
     Dealer,
+    /// Publishes, for the demo.
+    Pub,
+    /// Answers a DEALER socket, for the demo.
+    Router,
 }
 
 impl Kind {
@@ -79,6 +83,8 @@ impl Kind {
         match self {
             Kind::Sub => "SUB",
             Kind::Dealer => "DEALER",
+            Kind::Pub => "PUB",
+            Kind::Router => "ROUTER",
         }
     }
 
@@ -86,6 +92,8 @@ impl Kind {
         match self {
             Kind::Sub => matches!(peer, b"PUB" | b"XPUB"),
             Kind::Dealer => matches!(peer, b"ROUTER" | b"REP" | b"DEALER"),
+            Kind::Pub => matches!(peer, b"SUB" | b"XSUB"),
+            Kind::Router => matches!(peer, b"DEALER" | b"REQ" | b"ROUTER"),
         }
     }
 }

@@ -77,7 +77,26 @@ fn the_demo_runs_by_itself_and_says_where() {
     let greeting = fs::read_to_string(&greeting).unwrap();
     assert!(greeting.contains(engine) && greeting.contains(&format!("http://{}/metrics", exporter.address)));
     let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
-    assert!(get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
+    until("the engine has begun to work", || {
+        get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{")
+    });
+}
+
+#[test]
+fn the_demo_publishes_events_that_tell_the_truth_about_its_tiers() {
+    let mut demo = command(&["demo", "--web.listen-address", "127.0.0.1:0"]);
+    let exporter = Exporter::spawn(&mut demo);
+    let share = |engine: &str| {
+        let start = "kvtier_tier_predicted_reload_ratio{";
+        let body = exporter.metrics().body;
+        let mut lines = body.lines().filter(|line| line.starts_with(start) && line.contains("size=\"2\""));
+        lines.any(|line| line.contains(&format!("engine=\"{engine}\"")))
+    };
+    until("both engines are measured and other sizes predicted", || share("0") && share("1"));
+    let body = exporter.metrics().body;
+    let exact = |line: &&str| line.starts_with("kvtier_tier_resident_exact{") && line.ends_with(" 1");
+    assert_eq!(body.lines().filter(exact).count(), 2);
+    assert_eq!(body.matches("bound_basis=\"measured\"").count(), 2);
 }
 
 #[test]
