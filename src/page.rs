@@ -14,7 +14,7 @@ const METRICS: &str = "{{metrics}}";
 /// are those of what stands in the file; a test works them out anew and tells the new ones after an edit.
 pub const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-x+ozRETS/1RNyIXlOLCtbJL4CjYMoOc4DhfwOZSwxkM='; \
-    script-src 'sha256-PIte0vQg2hnZl+XeaSwJN7BIDf7ek/nia8aFYbso9cE='; \
+    script-src 'sha256-O+LVUkVFlRwxEPUoLCyQjU8CI7m149OBKN1PfKzuKXg='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page in front of metrics at `telemetry_path`, which begins with a slash.

@@ -210,7 +210,7 @@ fn the_box_of_the_worked_case() {
     let shm = &host["shm"][0];
     // 3072 − 2048: the cgroup is tighter than any disk.
     assert_eq!((&shm["headroom_bytes"], &shm["headroom_limiter"]), (&json!(1024.0), &json!("cgroup")));
-    // This tree shows no first process, so a process that maps the file may be out of sight.
+    // This tree shows no kernel threads, so a process that maps the file may be out of sight.
     let unsure = shm["tier_files"].as_array().unwrap().iter().find(|files| files["state"] == "unknown").unwrap();
     assert_eq!((&unsure["files"], &unsure["bytes"]), (&json!(1.0), &json!(4096.0)));
     let disk = &host["disk_tiers"][0];
