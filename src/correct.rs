@@ -22,7 +22,8 @@ pub struct Correction {
 }
 
 /// All corrections.
-pub const CORRECTIONS: &[Correction] = &[Correction { family: RAM_USAGE, tier: "ram", really: "counts only chunks pinned by copies in flight" }];
+pub const CORRECTIONS: &[Correction] =
+    &[Correction { family: RAM_USAGE, tier: "ram", really: "counts only chunks pinned by copies in flight" }];
 
 /// `kvtier_correction_active`.
 pub const ACTIVE: Desc = Desc::gauge(

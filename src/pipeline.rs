@@ -50,7 +50,7 @@ pub struct Counts {
 /// A page to be processed.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Name of the upstream: `main`, or an extra's.
+    /// Name of the upstream: [`MAIN`], or an extra's.
     pub name: String,
     /// The page as it came.
     pub body: Bytes,
@@ -58,14 +58,19 @@ pub struct Source {
     pub format: Format,
 }
 
+/// Name of the main upstream.
+pub const MAIN: &str = "main";
+
 /// What the pipeline did with one page.
 #[derive(Debug, Default)]
 pub struct PageReport {
+    /// Name of the upstream.
+    pub name: String,
     /// Line counts.
     pub counts: Counts,
     /// The first odd lines, with reasons.
     pub notes: Vec<LineNote>,
-    /// Families left out because an earlier page has them.
+    /// Families left out because another page has them.
     pub merged_out: usize,
 }
 
@@ -84,9 +89,9 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over the pages of one scrape, the main one first.
+/// Runs the whole middle over the pages of one scrape.
 pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
-    let (bodies, mut reports) = prepare(sources);
+    let Prepared { bodies, mut reports } = prepare(sources);
     let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
@@ -94,12 +99,9 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
-    for (report, page) in reports.iter_mut().zip(pages) {
-        // What was odd about a further page was reported when it was prepared.
-        report.counts.samples = page.counts.samples;
-        report.counts.opaque += page.counts.opaque;
-        report.counts.dropped += page.counts.dropped;
-        report.notes.extend(page.notes);
+    if let (Some(report), Some(page)) = (reports.iter_mut().find(|report| report.name == MAIN), pages.first_mut()) {
+        report.counts = std::mem::take(&mut page.counts);
+        report.notes = std::mem::take(&mut page.notes);
     }
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
@@ -122,7 +124,7 @@ pub fn review<T>(
     host: &HostFacts,
     show: impl FnOnce(&Snapshot, &[Resolved<'_>], &[Corrected]) -> T,
 ) -> T {
-    let (bodies, _) = prepare(sources);
+    let bodies = prepare(sources).bodies;
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
@@ -130,26 +132,37 @@ pub fn review<T>(
     show(&snapshot, &engines, &corrected)
 }
 
-/// The pages in text 0.0.4. Each page but the first is cleaned and sorted, without what earlier pages have.
-fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
-    let mut bodies: Vec<Bytes> = Vec::new();
-    let mut reports = Vec::new();
-    let mut taken = merge::Taken::new();
+/// The pages that are read and written.
+struct Prepared {
+    /// The main page, where it is there, and all further ones joined.
+    bodies: Vec<Bytes>,
+    /// For each source; the main page's is filled in when it is scanned.
+    reports: Vec<PageReport>,
+}
+
+/// The pages in text 0.0.4: the main one as it came, the further ones cleaned and joined into one, without what the
+/// main one has.
+fn prepare(sources: &[Source]) -> Prepared {
+    let (mut bodies, mut reports, mut further) = (Vec::new(), Vec::new(), Vec::new());
     for source in sources {
-        let mut body = text(&source.body, source.format);
-        let mut report = PageReport::default();
-        if let Some(earlier) = bodies.last() {
-            merge::take_names(earlier, &mut taken);
+        let body = text(&source.body, source.format);
+        let mut report = PageReport { name: source.name.clone(), ..PageReport::default() };
+        if source.name == MAIN {
+            bodies.push(body);
+        } else {
             let page = Exposition::scan(&body, &dialect::NAMES);
-            let (counts, notes) = (page.counts.clone(), page.notes.clone());
-            let addition = merge::addition(&rewrite::apply(&body, page.edits).concat(), &taken);
-            report = PageReport { counts, notes, merged_out: addition.left_out };
-            body = addition.text.into();
+            (report.counts, report.notes) = (page.counts, page.notes);
+            further.push(rewrite::apply(&body, page.edits).concat());
         }
-        bodies.push(body);
         reports.push(report);
     }
-    (bodies, reports)
+    if !further.is_empty() {
+        let joined = merge::join(bodies.first().map_or(b"", |main: &Bytes| main), &further);
+        let further = reports.iter_mut().filter(|report| report.name != MAIN);
+        further.zip(joined.left_out).for_each(|(report, left_out)| report.merged_out = left_out);
+        bodies.push(joined.text.into());
+    }
+    Prepared { bodies, reports }
 }
 
 /// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs

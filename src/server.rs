@@ -215,7 +215,8 @@ fn patience(header: Option<&str>, configured: Duration) -> Duration {
 }
 
 fn home(site: &Site) -> Response<Pieces> {
-    let mut response = answer(StatusCode::OK, "text/html; charset=utf-8", vec![page::html(&site.telemetry_path).into()]);
+    let mut response =
+        answer(StatusCode::OK, "text/html; charset=utf-8", vec![page::html(&site.telemetry_path).into()]);
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

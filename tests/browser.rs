@@ -78,7 +78,8 @@ mod in_chromium {
 
     #[test]
     fn it_refreshes_by_itself() {
-        let upstream = Upstream::start(|request| vec![ok(page("m", if request.number == 1 { "0.11" } else { "0.22" }))]);
+        let upstream =
+            Upstream::start(|request| vec![ok(page("m", if request.number == 1 { "0.11" } else { "0.22" }))]);
         let exporter = in_front_of(&upstream);
         let seen = visit(&format!("http://{}/", exporter.address), "refresh");
         assert!(seen.text.contains("22% in use") && !seen.text.contains("11% in use"), "{}", seen.text);
@@ -153,7 +154,8 @@ mod in_chromium {
         let upstream = Upstream::start(|_| vec![ok(page("m", "0.5"))]);
         let exporter = Exporter::start(&upstream.url(), &[]);
         let seen = visit(&format!("http://{}/", exporter.address), "unknown-size");
-        let say = ["Fill unknown: the size is not known: give it with --tier.size", "Not corrected: the size is not known"];
+        let say =
+            ["Fill unknown: the size is not known: give it with --tier.size", "Not corrected: the size is not known"];
         assert!(say.iter().all(|text| seen.text.contains(text)), "{}", seen.text);
         assert!(!seen.text.contains('≤') && !seen.text.contains("NaN") && !seen.text.contains("null"), "{}", seen.text);
     }

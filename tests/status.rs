@@ -141,7 +141,10 @@ fn the_worked_case() {
     let engine = &status["engines"][0];
     assert_eq!((&engine["model_name"], &engine["engine"]), (&json!("acme/m"), &json!("0")));
     assert_eq!(engine["gpu_pool"], json!({"size_tokens": 235_074.0, "used_ratio": 0.97}));
-    assert_eq!((&engine["kv_bytes_per_token"], &engine["kv_bytes_per_token_method"]), (&json!(36_166.0), &json!("flag")));
+    assert_eq!(
+        (&engine["kv_bytes_per_token"], &engine["kv_bytes_per_token_method"]),
+        (&json!(36_166.0), &json!("flag"))
+    );
     let tokens = |source: &str, tokens: f64| json!({"source": source, "tokens_total": tokens});
     assert_eq!(
         engine["prompt_tokens"],
@@ -166,7 +169,10 @@ fn tiers_of_the_worked_case() {
     assert_eq!(ram["size_tokens"], 950_056.0);
     // 98.4 GB stored and 1 GB promoted are more than 32 GiB.
     let fill = &ram["fill"];
-    assert_eq!((&fill["kind"], &fill["bytes"], &fill["ratio"]), (&json!("upper_bound"), &json!(32.0 * GIB), &json!(1.0)));
+    assert_eq!(
+        (&fill["kind"], &fill["bytes"], &fill["ratio"]),
+        (&json!("upper_bound"), &json!(32.0 * GIB), &json!(1.0))
+    );
     let term = |term: &str, bytes: f64| json!({"term": term, "bytes": bytes});
     assert_eq!(fill["terms"], json!([term("stored", 98.4e9), term("promoted", 1e9)]));
     assert_eq!(ram["pinned_ratio"], 0.0);
@@ -321,8 +327,10 @@ fn documented() -> BTreeMap<String, String> {
 
 #[test]
 fn the_form_is_the_documented_one() {
-    let lmcache = ["0", "1"].map(|engine| format!("vllm:prompt_tokens_total{{engine=\"{engine}\",model_name=\"m\"}} 1\n"));
-    let lmcache = lmcache.concat() + "lmcache:local_storage_usage{model_name=\"m\",role=\"worker\",worker_id=\"0\"} 1\n";
+    let lmcache =
+        ["0", "1"].map(|engine| format!("vllm:prompt_tokens_total{{engine=\"{engine}\",model_name=\"m\"}} 1\n"));
+    let lmcache =
+        lmcache.concat() + "lmcache:local_storage_usage{model_name=\"m\",role=\"worker\",worker_id=\"0\"} 1\n";
     let (_upstream, odd) = in_front_of(lmcache, &["--collector.memory", "--path.procfs=/nowhere"]);
     let down = Upstream::start(|_| vec![response("503 Service Unavailable", &[], "busy")]);
     let down = Exporter::start(&down.url(), &[]);

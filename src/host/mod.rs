@@ -32,7 +32,6 @@ use crate::settings::HostFacts;
 pub use mount::Mount;
 pub use place::{Place, Room, Standing, place};
 pub use runner::{Health, Host, Look, Pace};
-pub use scan::lmcache_difference;
 
 /// One source of host facts. It is called on its own thread, again and again.
 pub trait Collector: Send {

@@ -54,7 +54,7 @@ const REST: Duration = Duration::from_secs(60);
 
 /// LMCache's own figure minus the measured one, where that is certain to be the same directory. `disk_tiers` are
 /// the paths that were configured, `families` what the collectors know (of [`super::Look`]).
-pub fn lmcache_difference(lmcache_bytes: f64, disk_tiers: &[PathBuf], families: &[Family]) -> Family {
+pub(super) fn lmcache_difference(lmcache_bytes: f64, disk_tiers: &[PathBuf], families: &[Family]) -> Family {
     let mut family = Family::new(DIFFERENCE);
     if let [path] = disk_tiers {
         let measured = families.iter().filter(|other| other.desc == BYTES).flat_map(|other| &other.samples);

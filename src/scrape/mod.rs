@@ -20,14 +20,11 @@ use self::health::{Change, Health};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
-use crate::pipeline::{self, Outcome, PageReport, Source};
+use crate::pipeline::{self, MAIN, Outcome, PageReport, Source};
 use crate::process;
 use crate::settings::{HostFacts, Settings};
 use crate::status::{self, Exporter, Status, Upstream};
 use crate::upstream::{Client, Flight, Page, UpstreamError};
-
-/// Value of the `upstream` label of the one upstream that there is.
-const MAIN: &str = "main";
 
 /// Answers scrapes.
 pub struct Scraper {
@@ -91,7 +88,11 @@ impl Scraper {
     /// The metrics, within `patience`.
     pub async fn answer(&self, patience: Duration) -> Answer {
         let fetch = self.fetch(patience).await;
-        let mut families = self.ground.look().families;
+        let look = self.ground.look();
+        let claimed = fetch.result.as_ref().ok().and_then(|page| page.outcome.snapshot.disk_claimed);
+        let difference = claimed.map(|fact| self.ground.host.lmcache_difference(fact.value, &look));
+        let mut families = look.families;
+        families.extend(difference);
         families.extend(own::upstream_families(&fetch.visit()));
         families.extend(own::process_families(&BUILD, self.started, &process::read()));
         let own = Bytes::from(encode(&families));
@@ -125,9 +126,7 @@ impl Scraper {
             exporter: Exporter::new(&BUILD, self.started, settings.correct),
             upstreams: vec![Upstream::new(&fetch.visit(), self.upstream(), error)],
             engines: page
-                .map(|page| {
-                    pipeline::review(slice::from_ref(&page.source), settings, &page.facts, status::engines)
-                })
+                .map(|page| pipeline::review(slice::from_ref(&page.source), settings, &page.facts, status::engines))
                 .unwrap_or_default(),
             host: status::Host::new(&self.ground.look()),
         }

@@ -196,7 +196,9 @@ impl TierFill {
             Fill::Unknown(why) => ("unknown", Some(*why)),
         };
         let terms = match fill {
-            Fill::AtMost { terms, .. } => terms.iter().map(|term| Term { term: term.name, bytes: term.bytes }).collect(),
+            Fill::AtMost { terms, .. } => {
+                terms.iter().map(|term| Term { term: term.name, bytes: term.bytes }).collect()
+            }
             Fill::Measured { .. } | Fill::Unknown(_) => Vec::new(),
         };
         TierFill { kind, bytes: fill.bytes(), ratio: fill.share(), terms, unknown_because }
