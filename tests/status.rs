@@ -52,10 +52,10 @@ gpu0.link 5 5 16 16
 ";
 
 /// A box with a card, a memory limit, a tier file that nobody maps, and a disk tier beside one that is gone.
-struct Box(TempDir);
+struct Machine(TempDir);
 
-impl Box {
-    fn new() -> Box {
+impl Machine {
+    fn new() -> Machine {
         let root = tempfile::tempdir().unwrap();
         nvml::Stub::build(root.path(), &[], CARD);
         for folder in ["proc/self", "shm", "kv", "engine.slice"] {
@@ -68,7 +68,7 @@ impl Box {
         write("engine.slice/memory.current", "2048\n");
         write("shm/vllm_offload_abc.mmap", &"x".repeat(4096));
         write("kv/chunk", &"x".repeat(8192));
-        Box(root)
+        Machine(root)
     }
 
     fn path(&self, name: &str) -> String {
@@ -106,7 +106,7 @@ fn status(exporter: &Exporter) -> Value {
 
 /// The worked page on the worked box, once all collectors have run.
 fn worked() -> Value {
-    let (root, upstream) = (Box::new(), Upstream::start(|_| vec![ok(WORKED)]));
+    let (root, upstream) = (Machine::new(), Upstream::start(|_| vec![ok(WORKED)]));
     let flags = root.flags();
     let exporter = Exporter::start(&upstream.url(), &flags.iter().map(String::as_str).collect::<Vec<_>>());
     let mut last = Value::Null;
