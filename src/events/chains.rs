@@ -240,7 +240,13 @@ impl Chains {
             self.unplace(number);
             self.release(self.nodes[number as usize].key);
         }
-        self.settle();
+        let nodes = &mut self.nodes;
+        self.order.compact(|number, place| nodes[number as usize].place = place);
+    }
+
+    /// Chunks that are followed.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
     }
 
     fn nearest_kept(&self, mut link: Link) -> Link {
@@ -306,7 +312,8 @@ impl Chains {
     pub(super) fn bytes(&self, more: usize) -> usize {
         self.pool_bytes(more)
             + map_bytes(&self.numbers, more)
-            + vec_bytes(&self.nodes, more)
+            // Free nodes are used before new ones are made.
+            + vec_bytes(&self.nodes, more.saturating_sub(self.free.len()))
             + vec_bytes(&self.free, 0)
             + vec_bytes(&self.used, 0)
             + self.order.bytes(2 * more)

@@ -13,6 +13,8 @@ pub const AGES: [f64; 12] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0,
 
 /// How far beyond the fullest that the tier was seen anything is of use: the largest size that is told of.
 const REACH: u64 = 4;
+/// With so few chunks followed, following fewer gains nothing.
+const FEWEST: usize = 64;
 /// Below this many chunks nothing is forgotten for want of use.
 const SMALL: u64 = 4096;
 
@@ -257,7 +259,7 @@ impl Fold {
         if self.chains.pool_bytes(more) > self.budget / 2 {
             self.chains.cleared();
         }
-        while self.bytes_with(more) > self.budget {
+        while self.bytes_with(more) > self.budget && self.chains.len() > FEWEST {
             let Some(sampling) = self.sampling.halved() else { return };
             self.resample(sampling);
         }

@@ -65,7 +65,10 @@ impl Ghosts {
             }
             kept
         });
-        self.settle();
+        let places = &mut self.places;
+        self.order.compact(|key, place| {
+            places.insert(key, place);
+        });
     }
 
     pub(super) fn bytes(&self, more: usize) -> usize {

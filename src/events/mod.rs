@@ -165,7 +165,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Events {
     /// Starts to follow all endpoints.
     pub fn start(options: &Options) -> Events {
-        let budget = options.max_bytes / options.endpoints.len().max(1);
+        let share = options.max_bytes / options.endpoints.len().max(1);
+        // The window takes its part, a half at most.
+        let budget = share - sizing::WINDOW_BYTES.min(share / 2);
         Events {
             slots: options.endpoints.iter().map(|endpoint| Slot::start(endpoint, budget)).collect(),
             ledger: Mutex::default(),

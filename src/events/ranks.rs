@@ -86,10 +86,14 @@ impl<T: Copy> Ranks<T> {
     }
 
     /// Closes the gaps once they are more than what is left, telling each thing its new place.
-    pub(super) fn settle(&mut self, mut moved: impl FnMut(T, u32)) {
-        if self.things.len() <= 2 * self.live + BLOCK {
-            return;
+    pub(super) fn settle(&mut self, moved: impl FnMut(T, u32)) {
+        if self.things.len() > 2 * self.live + BLOCK {
+            self.compact(moved);
         }
+    }
+
+    /// Closes all gaps.
+    pub(super) fn compact(&mut self, mut moved: impl FnMut(T, u32)) {
         let mut kept = 0;
         for place in 0..self.things.len() {
             if self.taken[place / 64] >> (place % 64) & 1 == 1 {

@@ -18,6 +18,9 @@ const BUCKETS: usize = (SINGLE + STEPS * 27) as usize;
 /// Marks in a window: more would only cost memory.
 const MARKS: usize = 128;
 
+/// Bytes of a full window: two curves for each mark.
+pub const WINDOW_BYTES: usize = MARKS * 2 * BUCKETS * size_of::<f64>();
+
 /// How often each distance was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
