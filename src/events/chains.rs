@@ -323,3 +323,113 @@ impl Chains {
 fn found(distance: Option<u32>, depth: u32) -> Use {
     Use { distance: distance.map(u64::from), depth: (depth > 0).then_some(depth) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    /// A pool and a tier that has everything it was given.
+    #[derive(Default)]
+    struct Story {
+        chains: Chains,
+        tier: BTreeSet<Key>,
+        uses: RefCell<Vec<Option<u64>>>,
+    }
+
+    impl Story {
+        /// A prompt of these blocks whose first `cached` ones the pool still has; the tier stores what it lacks.
+        fn prompt(&mut self, blocks: &[Key], cached: usize) {
+            self.chains.begin();
+            let (parent, missed) = (cached.checked_sub(1).map(|last| blocks[last]), &blocks[cached..]);
+            let (tier, uses) = (&self.tier, &self.uses);
+            let count = |found: Use| uses.borrow_mut().push(found.distance);
+            self.chains.entered(parent, missed.iter().copied(), |key| tier.contains(&key), count);
+            self.chains.end();
+            self.chains.begin();
+            for key in missed.iter().filter(|key| self.tier.insert(**key)) {
+                let found = self.chains.stored(*key);
+                self.uses.borrow_mut().extend(found.map(|found| found.distance));
+            }
+            self.chains.end();
+        }
+
+        fn forget(&mut self, blocks: &[Key]) {
+            blocks.iter().for_each(|key| self.chains.left(*key));
+        }
+
+        fn uses(&mut self) -> Vec<Option<u64>> {
+            std::mem::take(&mut self.uses.borrow_mut())
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_as_far_as_chunks_were_used_since_its_last_use() {
+        let mut story = Story::default();
+        story.prompt(&[1, 2, 3], 0);
+        assert_eq!(story.uses(), [None; 3]);
+        story.prompt(&[4, 5], 0);
+        story.forget(&[1, 2, 3]);
+        story.uses();
+        // The list is 4 5 1 2 3 from the front: the head of a prompt stands before its tail.
+        story.prompt(&[1, 2, 3], 0);
+        assert_eq!(story.uses(), [Some(2), Some(3), Some(4)]);
+    }
+
+    #[test]
+    fn a_use_of_the_tail_is_a_use_of_the_head_that_the_pool_had() {
+        let mut story = Story::default();
+        story.prompt(&[1, 2], 0);
+        story.prompt(&[4, 5], 0);
+        // The pool has 1 and 2; the prompt goes on with 3. Then 1 stands before 4 and 5 again.
+        story.prompt(&[1, 2, 3], 2);
+        story.forget(&[1, 2, 3, 4, 5]);
+        story.uses();
+        story.prompt(&[4], 0);
+        assert_eq!(story.uses(), [Some(3)]);
+    }
+
+    #[test]
+    fn blocks_that_never_enter_the_tier_are_no_use_and_hold_no_place() {
+        let mut story = Story::default();
+        story.chains.begin();
+        story.chains.entered(None, [7, 8, 9].into_iter(), |_| false, |_| panic!("nothing is known of them"));
+        story.chains.end();
+        assert_eq!((story.chains.reach(), story.chains.len()), (0, 3));
+        story.forget(&[7, 8, 9]);
+        assert_eq!(story.chains.len(), 0);
+    }
+
+    #[test]
+    fn what_is_announced_again_while_the_pool_has_it_is_no_miss() {
+        let mut story = Story::default();
+        story.prompt(&[1, 2], 0);
+        story.uses();
+        story.prompt(&[1, 2], 0);
+        assert_eq!((story.uses(), story.chains.entered), (vec![], 2));
+    }
+
+    #[test]
+    fn a_prompt_that_the_wire_turns_into_a_ring_ends_all_the_same() {
+        let mut story = Story::default();
+        story.prompt(&[1, 2], 0);
+        story.forget(&[1]);
+        story.chains.begin();
+        // 1 after 2, which is after 1.
+        story.chains.entered(Some(2), [1].into_iter(), |_| true, |_| {});
+        story.chains.end();
+        story.chains.sample(Sampling::one_in(4));
+        story.chains.end();
+    }
+
+    #[test]
+    fn an_emptied_tier_is_empty_at_every_size() {
+        let mut story = Story::default();
+        story.prompt(&[1, 2, 3], 0);
+        story.forget(&[1, 2, 3]);
+        let now = story.chains.batch();
+        story.chains.emptied(now + 1);
+        assert_eq!((story.chains.reach(), story.chains.len()), (0, 0));
+    }
+}

@@ -285,3 +285,110 @@ impl Fold {
 fn common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Batch(Vec<(u8, u64, u64)>),
+        Lost,
+        Fits(u64),
+        Sample(u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let events = proptest::collection::vec((0_u8..6, 0_u64..40, 0_u64..40), 0..12);
+        prop_oneof![
+            12 => events.prop_map(Step::Batch),
+            1 => Just(Step::Lost),
+            1 => (1_u64..30).prop_map(Step::Fits),
+            1 => (0_u32..3).prop_map(Step::Sample),
+        ]
+    }
+
+    fn batch(at: f64, events: &[(u8, u64, u64)]) -> Batch {
+        let hashes: Vec<u64> = events.iter().map(|(_, hash, _)| hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let events = events.iter().enumerate().map(|(index, (kind, _, parent))| {
+            let (hashes, parent) = (index..index + 1, Some(parent.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let medium = if kind % 2 == 0 { Medium::Gpu } else { Medium::Ram };
+            match kind {
+                0 | 1 | 4 => Event::Stored { medium, group: 0, hashes, parent, block_tokens: 16 },
+                2 | 3 => Event::Removed { medium, group: 0, hashes },
+                _ => Event::Cleared,
+            }
+        });
+        Batch::made(at, events.collect(), hashes)
+    }
+
+    proptest! {
+        /// An engine that says nonsense, in any order, with losses and changes of sampling: bounds stay bounds, and
+        /// memory stays within its own.
+        #[test]
+        fn any_events_in_any_order_leave_bounds(steps in proptest::collection::vec(step(), 1..60)) {
+            const BUDGET: usize = 4000;
+            let mut fold = Fold::new(true, BUDGET);
+            for (at, step) in steps.iter().enumerate() {
+                match step {
+                    Step::Batch(events) => fold.apply(&batch(at as f64, events)),
+                    Step::Lost => fold.lost(),
+                    Step::Fits(slots) => drop(fold.fits(*slots)),
+                    Step::Sample(halvings) => fold.sample(*halvings),
+                }
+                let view = fold.view();
+                prop_assert!(view.bounds.sure <= view.bounds.possible);
+                prop_assert!(view.gauge.uses.below(1e9) <= view.gauge.entered.max(view.gauge.entered_sampled) * 8.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_of_several_blocks_is_known_by_its_last_one() {
+        let stored =
+            |range, medium, block_tokens| Event::Stored { medium, group: 0, hashes: range, parent: None, block_tokens };
+        let removed = |range| Event::Removed { medium: Medium::Ram, group: 0, hashes: range };
+        let mut fold = Fold::new(false, 1 << 20);
+        // Four blocks of 16 tokens in the pool; the tier stores them as two chunks of two, which describe themselves.
+        let hashes = vec![1, 2, 3, 4];
+        fold.apply(&Batch::made(0.0, vec![stored(0..4, Medium::Gpu, 16)], hashes.clone()));
+        let chunks = vec![stored(0..2, Medium::Ram, 16), stored(2..4, Medium::Ram, 16)];
+        fold.apply(&Batch::made(1.0, chunks, hashes.clone()));
+        assert_eq!((fold.view().stored, fold.view().bounds.sure), (2, 2));
+        assert_eq!(fold.view().gauge.chunk_tokens, Some(32.0));
+        fold.apply(&Batch::made(2.0, vec![removed(0..4)], hashes));
+        assert_eq!((fold.view().evicted, fold.view().bounds.sure), (2, 0));
+    }
+
+    #[test]
+    fn a_placeholder_names_a_chunk_and_no_blocks() {
+        let event = Event::Stored { medium: Medium::Ram, group: 0, hashes: 0..2, parent: None, block_tokens: 0 };
+        let mut fold = Fold::new(false, 1 << 20);
+        fold.apply(&Batch::made(0.0, vec![event], vec![1, 2]));
+        assert_eq!(fold.view().bounds.sure, 2);
+    }
+
+    #[test]
+    fn several_groups_are_counted_apart_and_predict_nothing() {
+        let entered =
+            |group| Event::Stored { medium: Medium::Gpu, group, hashes: 0..1, parent: None, block_tokens: 16 };
+        let stored = |group| Event::Stored { medium: Medium::Ram, group, hashes: 0..1, parent: None, block_tokens: 0 };
+        let mut fold = Fold::new(false, 1 << 20);
+        fold.apply(&Batch::made(0.0, vec![entered(0), entered(1), stored(0), stored(1)], vec![7]));
+        assert_eq!(fold.view().bounds.sure, 2);
+        assert!(fold.view().gauge.several_groups);
+    }
+
+    #[test]
+    fn ages_are_told_by_the_batches_own_time() {
+        let stored = Event::Stored { medium: Medium::Ram, group: 0, hashes: 0..1, parent: None, block_tokens: 0 };
+        let removed = Event::Removed { medium: Medium::Ram, group: 0, hashes: 0..1 };
+        let mut fold = Fold::new(false, 1 << 20);
+        fold.apply(&Batch::made(1e9, vec![stored], vec![7]));
+        fold.apply(&Batch::made(1e9 + 20.0, vec![removed], vec![7]));
+        let ages = fold.view().ages;
+        // 20 s lie above the edge at 15 s and not above the one at 60 s.
+        assert_eq!((ages.count, ages.sum, ages.below[3]), (1.0, 20.0, 1.0));
+    }
+}

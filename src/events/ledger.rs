@@ -142,3 +142,125 @@ impl Account {
             .predict(slots.ok_or("the slots of the tier are not known: they need its size and the bytes of a chunk")?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Bounds;
+    use crate::events::fold::View;
+    use crate::events::resident::resident;
+    use crate::model::{Fact, Medium, Size, SizeSource};
+
+    const LIMITS: Limits = Limits { window: 3600.0, max_error: 0.03 };
+
+    fn fact(value: f64) -> Option<Fact> {
+        Some(Fact::new(value, "test"))
+    }
+
+    /// An engine whose RAM tier has so many bytes stored.
+    fn engine(stored: f64) -> Engine {
+        let mut engine = Engine::new(EngineId { model_name: "m".into(), engine: "0".into() });
+        (engine.external_queries, engine.external_hits) = (fact(100.0), fact(0.0));
+        let tier = engine.tier_or_insert("ram", Medium::Ram, "OffloadingConnector");
+        tier.bounded_by_stores = true;
+        tier.transfers.stored_bytes = fact(stored);
+        tier.storing = fact(0.25);
+        engine
+    }
+
+    fn status(stored: u64, from_start: bool, bounds: Bounds) -> Arc<Status> {
+        let view = View { stored, from_start, bounds, ..View::default() };
+        Arc::new(Status {
+            endpoint: "tcp://h:1".into(),
+            up: true,
+            current: true,
+            view: Some(view),
+            ..Status::default()
+        })
+    }
+
+    fn size(bytes: f64) -> Option<Size> {
+        Some(Size { fact: Fact::new(bytes, "test"), source: SizeSource::Flag })
+    }
+
+    fn exactly(chunks: u64) -> Bounds {
+        Bounds { sure: chunks, possible: chunks, ..Bounds::default() }
+    }
+
+    #[test]
+    fn bytes_of_a_chunk_follow_from_what_page_and_stream_counted() {
+        let mut ledger = Ledger::default();
+        let status = status(20, true, exactly(20));
+        assert_eq!(ledger.streams(&[Arc::clone(&status)])[0].chunk_bytes, None);
+        ledger.note(&engine(2000.0), &status, None, LIMITS);
+        // 2000 bytes ÷ 20 chunks, both since the engine's start.
+        assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
+    }
+
+    #[test]
+    fn of_a_late_stream_only_what_came_since_counts() {
+        let mut ledger = Ledger::default();
+        ledger.note(&engine(9000.0), &status(5, false, exactly(5)), None, LIMITS);
+        let later = status(25, false, exactly(25));
+        assert_eq!(ledger.streams(&[Arc::clone(&later)])[0].chunk_bytes, None);
+        ledger.note(&engine(11_000.0), &later, None, LIMITS);
+        assert_eq!(ledger.streams(&[later])[0].chunk_bytes, Some(100.0));
+    }
+
+    #[test]
+    fn a_stream_that_outlived_its_engine_says_nothing_until_it_begins_anew() {
+        let mut ledger = Ledger::default();
+        let old = status(20, true, exactly(20));
+        ledger.note(&engine(2000.0), &old, None, LIMITS);
+        // The page's counters are back at the beginning, and the stream has not noticed.
+        ledger.note(&engine(0.0), &old, None, LIMITS);
+        assert_eq!(ledger.streams(&[old]), []);
+        assert_eq!(ledger.streams(&[status(1, true, exactly(1))]).len(), 1);
+    }
+
+    #[test]
+    fn a_stream_that_is_not_up_to_date_says_nothing() {
+        let late = Status { current: false, ..(*status(20, true, exactly(20))).clone() };
+        assert_eq!(Ledger::default().streams(&[Arc::new(late)]), []);
+    }
+
+    #[test]
+    fn chunks_become_bytes_and_a_full_tier_with_strangers_has_a_known_number() {
+        let engine = engine(0.0);
+        let stream = |bounds| Stream { rank: 0, bounds, chunk_bytes: Some(100.0) };
+        let told = |bounds| resident(&engine.tiers[0], size(1000.0), Some(&stream(bounds))).unwrap();
+        // Four chunks of 100 bytes, and a quarter of 1000 bytes on its way in.
+        let exact = told(exactly(4));
+        assert_eq!(exact.bytes(), (Some(400.0), Some(400.0)));
+        assert_eq!(exact.fill().and_then(|fill| fill.bytes()), Some(650.0));
+        // Ten slots, of which a quarter is being filled: 7.5 are ready at least.
+        let strangers = Bounds { strangers: true, full: true, ..exactly(4) };
+        assert_eq!((told(strangers).chunks, told(strangers).fill()), ((7.5, Some(10.0)), None));
+        let open = Bounds { sure: 1, possible: 4, ..Bounds::default() };
+        assert_eq!((told(open).shares(), told(open).fill()), ((Some(0.1), Some(0.4)), None));
+    }
+
+    #[test]
+    fn another_connector_and_another_tier_are_not_measured() {
+        let mut engine = engine(0.0);
+        let stream = Stream { rank: 0, bounds: exactly(4), chunk_bytes: Some(100.0) };
+        engine.tiers[0].bounded_by_stores = false;
+        assert_eq!(resident(&engine.tiers[0], size(1000.0), Some(&stream)), None);
+        let disk = engine.tier_or_insert("1:fs", Medium::Disk, "OffloadingConnector");
+        disk.bounded_by_stores = true;
+        assert_eq!(resident(disk, size(1000.0), Some(&stream)), None);
+    }
+
+    #[test]
+    fn a_stream_belongs_to_the_engine_of_its_rank() {
+        let of = |rank| {
+            let view = View { rank, ..View::default() };
+            Arc::new(Status { view: Some(view), ..Status::default() })
+        };
+        let id = |engine: &str| EngineId { model_name: "m".into(), engine: engine.into() };
+        let both = [of(1), of(0)];
+        assert_eq!((status_of(&both, &id("0"), false), status_of(&both, &id("2"), false)), (Some(1), None));
+        assert_eq!(status_of(&[of(1), of(1)], &id("1"), false), None, "two of one rank");
+        assert_eq!(status_of(&[of(7)], &id("0"), true), Some(0), "one stream and one engine");
+    }
+}

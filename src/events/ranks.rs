@@ -125,6 +125,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         /// Against a list that is searched from end to end.
         #[test]
         fn it_counts_as_a_list_does(moves in proptest::collection::vec(0_u32..9000, 1..400), blocks in 0_usize..3) {

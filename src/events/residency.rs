@@ -322,3 +322,118 @@ impl Residency {
         self.chunks.values_mut().for_each(|chunk| chunk.era = chunk.era.saturating_sub(empty as u32));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches, each a text of events: `+a` stored, `-a` removed, `!` GPU pool cleared; `?` batches lost before it.
+    fn told(residency: &mut Residency, batches: &[&str]) {
+        for batch in batches {
+            if batch.starts_with('?') {
+                residency.lost();
+            }
+            residency.begin(0.0);
+            for event in batch.split(' ') {
+                let key = event.bytes().last().map_or(0, u64::from);
+                match event.as_bytes().first() {
+                    Some(b'+') => drop(residency.stored(key)),
+                    Some(b'-') => drop(residency.removed(key)),
+                    Some(b'!') => residency.cleared(),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Sure and possible chunks, and whether there may be strangers, after these batches.
+    fn after(batches: &[&str]) -> (u64, u64, bool) {
+        let mut residency = Residency::new(false);
+        told(&mut residency, batches);
+        let Bounds { sure, possible, strangers, .. } = residency.bounds();
+        (sure, possible, strangers)
+    }
+
+    fn resets(batches: &[&str]) -> Vec<Reset> {
+        let mut residency = Residency::new(false);
+        told(&mut residency, batches);
+        residency.take_resets()
+    }
+
+    #[test]
+    fn stores_and_removals_count() {
+        assert_eq!(after(&["+a +b", "-a", "+c"]), (2, 2, false));
+    }
+
+    #[test]
+    fn a_clear_leaves_open_what_was_there_until_something_tells() {
+        assert_eq!(after(&["+a +b", "!", "+c"]), (1, 3, false));
+        // A chunk from before comes again: the tier was emptied. One is removed: it was not.
+        assert_eq!(after(&["+a +b", "!", "+c", "+a"]), (2, 2, false));
+        assert_eq!(after(&["+a +b", "!", "+c", "-a"]), (2, 2, false));
+        assert_eq!(resets(&["+a +b", "!", "+a"]), [Reset::Tier]);
+        assert_eq!(resets(&["+a +b", "!", "-a"]), [Reset::Gpu]);
+    }
+
+    #[test]
+    fn what_comes_in_the_batch_of_a_clear_proves_nothing() {
+        // c may have been stored before the reset or after it; a and b are as open as before.
+        assert_eq!(after(&["+a +b", "! -a +c", "+d"]), (1, 3, false));
+        assert_eq!(after(&["+a +b", "! -a +c", "+b"]), (1, 2, false));
+        assert_eq!(after(&["+a +b", "! -a +c", "-b"]), (1, 1, false));
+        assert_eq!(resets(&["+a", "! -a"]), []);
+    }
+
+    #[test]
+    fn of_two_clears_the_evidence_decides_what_it_can() {
+        // a was there before both, b between them.
+        let open = ["+a", "!", "+b", "!", "+c"];
+        assert_eq!(after(&open), (1, 3, false));
+        let then = |last| after(&[&open[..], &[last]].concat());
+        // a comes again: one of the two emptied the tier, so b is still open.
+        assert_eq!(then("+a"), (2, 3, false));
+        // b comes again: the second one did, and a is gone with it.
+        assert_eq!(then("+b"), (2, 2, false));
+        // b is removed: the second one did not; a is still open. a is removed: neither did.
+        assert_eq!(then("-b"), (1, 2, false));
+        assert_eq!(then("-a"), (2, 2, false));
+    }
+
+    #[test]
+    fn a_clear_of_an_empty_tier_is_never_judged() {
+        assert_eq!(resets(&["!", "+a"]), [Reset::Unknown]);
+        assert_eq!(after(&["!", "+a"]), (1, 1, false));
+    }
+
+    #[test]
+    fn a_chunk_that_comes_again_without_a_clear_tells_of_a_silent_reset() {
+        assert_eq!(after(&["+a +b +c", "+d +a +e"]), (3, 3, false));
+        assert_eq!(resets(&["+a", "+a"]), [Reset::Silent]);
+        // The same chunk twice in one batch is one chunk, and no reset.
+        assert_eq!((after(&["+a +a"]), resets(&["+a +a"])), ((1, 1, false), vec![]));
+    }
+
+    #[test]
+    fn after_a_gap_each_chunk_speaks_for_itself() {
+        assert_eq!(after(&["+a +b", "? +c"]), (1, 3, true));
+        assert_eq!(after(&["+a +b", "? +c", "+a"]), (2, 3, true));
+        assert_eq!(after(&["+a +b", "? +c", "-a"]), (1, 2, true));
+        assert_eq!(resets(&["+a +b", "? +c", "+a", "-b"]), []);
+        // A reset after the gap that is judged empties the tier of strangers too.
+        assert_eq!(after(&["+a", "? +c", "!", "+d", "+c"]), (2, 2, false));
+    }
+
+    #[test]
+    fn strangers_are_gone_once_every_slot_is_known() {
+        let mut residency = Residency::new(true);
+        told(&mut residency, &["+a +b"]);
+        assert!(!residency.fits(3) && residency.bounds().strangers);
+        told(&mut residency, &["+c"]);
+        assert!(residency.fits(3), "none was ever removed, so there were none");
+        assert!(residency.bounds().is_exact());
+        let mut residency = Residency::new(true);
+        told(&mut residency, &["+a -x +b"]);
+        assert!(!residency.fits(2), "there was one, and it has left");
+        assert!(residency.bounds().is_exact());
+    }
+}

@@ -382,3 +382,87 @@ fn property<'b>(mut bytes: &'b [u8], name: &[u8]) -> Option<&'b [u8]> {
         bytes = rest;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// A connection to a peer that writes these bytes and closes.
+    fn peer(bytes: Vec<u8>) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        thread::spawn(move || {
+            let _ = other.write_all(&bytes);
+            // What we write is read, so that the end is a close and no reset.
+            let _ = other.shutdown(std::net::Shutdown::Write);
+            let _ = std::io::copy(&mut other, &mut std::io::sink());
+        });
+        stream
+    }
+
+    /// Greeting and handshake of a PUB socket, by hand from the specification of ZMTP 3.0.
+    fn hello() -> Vec<u8> {
+        let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1];
+        bytes.extend(b"NULL");
+        bytes.resize(64, 0);
+        bytes.extend(b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB");
+        bytes[65] = (bytes.len() - 66) as u8;
+        bytes
+    }
+
+    fn with(rest: &[u8]) -> Socket {
+        Socket::over(peer([&hello()[..], rest].concat()), Kind::Sub).unwrap()
+    }
+
+    fn wait() -> Duration {
+        Duration::from_secs(5)
+    }
+
+    #[test]
+    fn frames_make_messages_and_commands_are_none() {
+        let mut socket = with(b"\x04\x07\x04PING\0\0\x01\x02kv\x03\0\0\0\0\0\0\0\x01x\x00\x00");
+        let message = socket.receive(wait()).unwrap().unwrap();
+        assert_eq!([0, 1, 2, 3].map(|at| message.from_end(at)), [Some(&b""[..]), Some(b"x"), Some(b"kv"), None]);
+        assert!(matches!(socket.receive(wait()), Err(Fault::Closed)));
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_frame_is_a_fault_before_it_is_read() {
+        let huge = [&[LONG][..], &u64::MAX.to_be_bytes()].concat();
+        assert!(matches!(with(&huge).receive(wait()), Err(Fault::TooLarge(u64::MAX))));
+        assert!(matches!(with(b"\x80\x00").receive(wait()), Err(Fault::Protocol(_))));
+    }
+
+    #[test]
+    fn another_protocol_or_socket_is_told() {
+        let fault = |bytes: &[u8]| Socket::over(peer(bytes.to_vec()), Kind::Sub).unwrap_err();
+        let http = [&b"HTTP/1.1 400 Bad Request\r\n"[..], &[b' '; 64]].concat();
+        assert!(matches!(fault(&http), Fault::Protocol(_)));
+        let router = Socket::over(peer(hello()), Kind::Dealer).unwrap_err();
+        assert!(matches!(router, Fault::Kind(kind) if kind == "PUB"));
+        let mut curve = hello();
+        curve[12..17].copy_from_slice(b"CURVE");
+        assert!(matches!(fault(&curve), Fault::Protocol(_)));
+        assert!(matches!(fault(b""), Fault::Closed));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_bytes_end_in_messages_and_a_fault(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut socket = with(&bytes);
+            let mut messages = 0;
+            while let Ok(message) = socket.receive(wait()) {
+                prop_assert!(message.is_some(), "the peer has closed, so nothing is waited for");
+                messages += 1;
+                prop_assert!(messages <= bytes.len());
+            }
+            prop_assert!(socket.buffer.capacity() < 1 << 20);
+        }
+    }
+}

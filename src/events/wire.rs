@@ -87,6 +87,12 @@ impl Batch {
         self.hashes.is_empty()
     }
 
+    /// A batch of these events, whose hashes stand one after the other in `hashes`.
+    #[cfg(test)]
+    pub(super) fn made(at: f64, events: Vec<Event>, hashes: Vec<u64>) -> Batch {
+        Batch { at, events, hashes, ..Batch::default() }
+    }
+
     /// Reads a payload: `[ts, events, data_parallel_rank]`.
     ///
     /// # Errors
