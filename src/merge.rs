@@ -1,8 +1,11 @@
 //! Pages of further upstreams beside the main one: each family once, with one HELP and TYPE, contiguous.
 //!
 //! Prometheus accepts a name in two places of a page; stricter readers refuse the whole page for it. So a family of
-//! a further page that an earlier page has is left out and counted (`process_*`, `python_*` and `http_*` always
-//! collide, since every Python process has them), and what stays is put in order.
+//! a further page that an earlier page has is left out and counted, and what stays is put in order.
+//!
+//! `process_*`, `python_*` and `http_*` are left out always: every server has them and nothing in them says whose they
+//! are. Let through while the main page lacks them (it is down, or has them in one mode and not in another), they
+//! would go on under the main server's labels.
 
 use std::collections::{HashMap, HashSet};
 
@@ -35,9 +38,15 @@ pub struct Addition {
 /// without a name belong to nothing and go.
 pub fn addition(page: &[u8], taken: &Taken) -> Addition {
     let families = group(page);
-    let (colliding, new): (Vec<_>, Vec<_>) =
-        families.into_iter().partition(|family| family.names.iter().any(|name| taken.contains(*name)));
+    let (colliding, new): (Vec<_>, Vec<_>) = families
+        .into_iter()
+        .partition(|family| family.names.iter().any(|name| is_anyones(name) || taken.contains(*name)));
     Addition { text: new.iter().flat_map(Grouped::written).collect(), left_out: colliding.len() }
+}
+
+/// Whether every server has a family of this name.
+fn is_anyones(name: &[u8]) -> bool {
+    [&b"process_"[..], b"python_", b"http_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The lines of one family.
@@ -124,6 +133,12 @@ mod tests {
         let extra =
             "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 2\n# TYPE x counter\nx 9\ny 2\n";
         assert_eq!(added(main, extra), ("y 2\n".into(), 2));
+    }
+
+    #[test]
+    fn what_every_server_has_is_left_out_even_where_no_earlier_page_has_it() {
+        let extra = "process_open_fds 3\npython_info 1\nhttp_requests_total 2\nhttpx 1\nmy_process_open_fds 4\n";
+        assert_eq!(added("x 1\n", extra), ("httpx 1\nmy_process_open_fds 4\n".into(), 3));
     }
 
     #[test]

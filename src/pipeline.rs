@@ -3,6 +3,8 @@
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
+use std::slice;
+
 use bytes::Bytes;
 
 use crate::bound::Resolved;
@@ -47,15 +49,24 @@ pub struct Counts {
     pub dropped: u64,
 }
 
+/// Name of the upstream that has the engines; every other one is an extra.
+pub const MAIN: &str = "main";
+
 /// A page to be processed.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Name of the upstream: `main`, or an extra's.
+    /// Name of the upstream: [`MAIN`], or an extra's.
     pub name: String,
     /// The page as it came.
     pub body: Bytes,
     /// How it says it is written.
     pub format: Format,
+}
+
+impl Source {
+    fn is_main(&self) -> bool {
+        self.name == MAIN
+    }
 }
 
 /// What the pipeline did with one page.
@@ -65,8 +76,28 @@ pub struct PageReport {
     pub counts: Counts,
     /// The first odd lines, with reasons.
     pub notes: Vec<LineNote>,
-    /// Families left out because an earlier page has them.
+    /// Families of an extra that were left out: an earlier page has them, or every process has them.
     pub merged_out: usize,
+    /// What this page alone was recognised as.
+    pub recognised: Recognised,
+}
+
+/// What a page was recognised as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recognised {
+    /// See [`Snapshot::engine_kind`].
+    pub engine_kind: Option<&'static str>,
+    /// See [`Snapshot::dialects`].
+    pub dialects: Vec<&'static str>,
+    /// See [`Snapshot::version_range`].
+    pub version_range: Option<String>,
+}
+
+impl From<&Snapshot> for Recognised {
+    fn from(snapshot: &Snapshot) -> Recognised {
+        let (dialects, version_range) = (snapshot.dialects.clone(), snapshot.version_range.clone());
+        Recognised { engine_kind: snapshot.engine_kind, dialects, version_range }
+    }
 }
 
 /// The result for the pages of one scrape.
@@ -84,7 +115,8 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over the pages of one scrape, the main one first.
+/// Runs the whole middle over the pages of one scrape, the main one first. Without the main page nothing is derived:
+/// the engines that the extras serve are unknown then, and facts would turn up under other labels.
 pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
     let (bodies, mut reports) = prepare(sources);
     let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
@@ -92,13 +124,20 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
-    let mut families = derive::derive(&engines);
-    families.push(correct::active(&corrected));
+    let mut families = Vec::new();
+    if sources.first().is_some_and(Source::is_main) {
+        families = derive::derive(&engines);
+        families.push(correct::active(&corrected));
+    }
     for (report, page) in reports.iter_mut().zip(pages) {
         // What was odd about a further page was reported when it was prepared.
         report.counts.samples = page.counts.samples;
         report.counts.opaque += page.counts.opaque;
         report.counts.dropped += page.counts.dropped;
+        report.recognised = match sources {
+            [_] => Recognised::from(&snapshot),
+            _ => Recognised::from(&dialect::read(slice::from_ref(&page))),
+        };
         report.notes.extend(page.notes);
     }
     Outcome {
@@ -120,7 +159,22 @@ pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> Str
     explain::explain(&snapshot, &engines, &corrected)
 }
 
-/// The pages in text 0.0.4. Each page but the first is cleaned and sorted, without what earlier pages have.
+/// Whether a page is nothing but lines that cannot be passed on: an error page in plain text, or something binary.
+/// A good page is told by its first lines.
+pub fn is_garbage(body: &Bytes, format: Format) -> bool {
+    let counts = |body: &Bytes| Exposition::scan(&text(body, format), &dialect::NAMES).counts;
+    let beginning = memchr::memrchr(b'\n', &body[..body.len().min(BEGINNING)]).map_or(0, |end| end + 1);
+    if counts(&body.slice(..beginning)).samples > 0 {
+        return false;
+    }
+    let counts = counts(body);
+    counts.samples == 0 && counts.dropped > 0
+}
+
+/// How much of a page is looked at first.
+const BEGINNING: usize = 4096;
+
+/// The pages in text 0.0.4. Each extra is cleaned and sorted, without what earlier pages have.
 fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
     let mut bodies: Vec<Bytes> = Vec::new();
     let mut reports = Vec::new();
@@ -128,12 +182,14 @@ fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
     for source in sources {
         let mut body = text(&source.body, source.format);
         let mut report = PageReport::default();
-        if let Some(earlier) = bodies.last() {
-            merge::take_names(earlier, &mut taken);
+        if !source.is_main() {
+            if let Some(earlier) = bodies.last() {
+                merge::take_names(earlier, &mut taken);
+            }
             let page = Exposition::scan(&body, &dialect::NAMES);
             let (counts, notes) = (page.counts.clone(), page.notes.clone());
             let addition = merge::addition(&rewrite::apply(&body, page.edits).concat(), &taken);
-            report = PageReport { counts, notes, merged_out: addition.left_out };
+            report = PageReport { counts, notes, merged_out: addition.left_out, ..PageReport::default() };
             body = addition.text.into();
         }
         bodies.push(body);

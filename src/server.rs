@@ -212,14 +212,16 @@ fn patience(header: Option<&str>, configured: Duration) -> Duration {
 }
 
 fn home(site: &Site) -> String {
-    let (path, upstream) = (escape(&site.telemetry_path), escape(&site.scraper.upstream()));
+    let path = escape(&site.telemetry_path);
+    let upstreams: Vec<_> = site.scraper.upstreams().into_iter().map(|(_, address)| escape(&address)).collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>kvtier-exporter</title></head><body>\n\
-         <h1>kvtier-exporter</h1>\n<p>Version {}, in front of {upstream}</p>\n<ul>\n\
+         <h1>kvtier-exporter</h1>\n<p>Version {}, in front of {}</p>\n<ul>\n\
          <li><a href=\"{path}\">Metrics</a></li>\n\
          <li><a href=\"/debug\">Debug</a>: what was read, and why which value is served</li>\n\
          <li><a href=\"/-/healthy\">Healthy</a>, <a href=\"/-/ready\">Ready</a></li>\n</ul>\n</body></html>\n",
-        BUILD.version
+        BUILD.version,
+        upstreams.join(", "),
     )
 }
 

@@ -4,12 +4,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
 #![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
 
+#[path = "../support/reader.rs"]
+#[allow(dead_code, reason = "other test crates use the rest of it")]
+mod reader;
+#[path = "../support/strict.rs"]
+#[allow(dead_code, reason = "other test crates use the rest of it")]
+mod strict;
 #[path = "../support/program/mod.rs"]
 mod support;
 
 mod answers;
 mod connections;
+mod extras;
 mod failures;
+mod healthcheck;
+mod interval;
 mod process;
 mod sharing;
 mod trust;

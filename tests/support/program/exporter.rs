@@ -82,6 +82,36 @@ impl Exporter {
         self.child.id()
     }
 
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> u64 {
+        self.kilobytes("VmRSS:") << 10
+    }
+
+    /// The most memory that was ever resident, in bytes.
+    pub fn peak(&self) -> u64 {
+        self.kilobytes("VmHWM:") << 10
+    }
+
+    fn kilobytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        value.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Open descriptors.
+    pub fn descriptors(&self) -> usize {
+        self.entries("fd")
+    }
+
+    /// Threads.
+    pub fn threads(&self) -> usize {
+        self.entries("task")
+    }
+
+    fn entries(&self, folder: &str) -> usize {
+        std::fs::read_dir(format!("/proc/{}/{folder}", self.pid())).unwrap().count()
+    }
+
     /// All log lines so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
