@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -60,7 +61,12 @@ impl Tls {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots);
         let config = match &options.identity {
-            Some(files) => config.with_client_cert_resolver(Arc::new(Identity::read(files)?)),
+            Some(files) => {
+                let mut config = config.with_client_cert_resolver(Arc::new(Identity::read(files)?));
+                // A resumed session would go on with the certificate that it began with.
+                config.resumption = Resumption::disabled();
+                config
+            }
             None => config.with_no_client_auth(),
         };
         Ok(Tls { connector: TlsConnector::from(Arc::new(config)), server_name: options.server_name.clone() })

@@ -74,5 +74,6 @@ fn the_demo_runs_by_itself_and_says_where() {
     let greeting = fs::read_to_string(&greeting).unwrap();
     assert!(greeting.contains(engine) && greeting.contains(&format!("http://{}/metrics", exporter.address)));
     let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
-    assert!(get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
+    // An engine has the gauge from its first copy on.
+    until("it has the gauge", || get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
 }
