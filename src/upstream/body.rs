@@ -23,11 +23,14 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Incoming, limit: usize) 
     if announced.is_some_and(|length| length > limit) {
         return Err(too_large);
     }
-    let mut bytes = BytesMut::with_capacity(announced.unwrap_or(0));
+    let mut bytes = BytesMut::with_capacity(room(announced.unwrap_or(0)));
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| UpstreamError::Truncated(bytes.len()))?.into_data() else { continue };
         if bytes.len() + data.len() > limit {
             return Err(too_large);
+        }
+        if bytes.len() + data.len() > bytes.capacity() {
+            bytes.reserve(room(bytes.len() + data.len()) - bytes.len());
         }
         bytes.extend_from_slice(&data);
     }
@@ -38,6 +41,15 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Incoming, limit: usize) 
         return Err(UpstreamError::Truncated(bytes.len()));
     }
     Ok(bytes.freeze())
+}
+
+/// How much memory to ask for to hold this many bytes. What is asked for and not used costs nothing: the system gives
+/// pages when they are written to. glibc keeps freed memory for later unless it was asked for in a piece of more than
+/// 32 MiB, so a large page in a smaller piece would stay with us for ever (21 MiB after one page of 20 MiB).
+fn room(bytes: usize) -> usize {
+    const LARGE: usize = 1 << 20;
+    const GIVEN_BACK: usize = 33 << 20;
+    if bytes < LARGE { bytes } else { bytes.max(GIVEN_BACK) }
 }
 
 /// Reads the beginning of a body that is of no use but for what it says. `true` when that was all of it.

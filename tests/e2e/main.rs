@@ -2,6 +2,7 @@
 //!
 //! What the pipeline makes of pages has tests of its own; but for `whole`, the pages here have nothing to correct.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
+#![allow(clippy::print_stdout)] // Figures of the tests of memory, shown on request.
 #![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
 
 #[path = "../support/reader.rs"]
@@ -15,10 +16,14 @@ mod support;
 
 mod answers;
 mod connections;
+mod descriptors;
 mod extras;
 mod failures;
+mod faults;
 mod healthcheck;
 mod interval;
+mod leaks;
+mod logs;
 mod process;
 mod sharing;
 mod trust;
