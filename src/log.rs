@@ -24,7 +24,10 @@ pub enum Format {
 
 /// Starts logging. Later calls do nothing.
 pub fn init(format: Format, level: Level) {
-    let builder = tracing_subscriber::fmt().with_max_level(level);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        // Where nobody reads our log any more, telling of it on the same stream would be a panic.
+        .log_internal_errors(false);
     let started = match format {
         Format::Logfmt => builder.event_format(Logfmt).with_writer(io::stderr).try_init(),
         Format::Json => {

@@ -1,121 +1,159 @@
 //! Pages of further upstreams beside the main one: each family once, with one HELP and TYPE, contiguous.
 //!
-//! Prometheus accepts a name in two places of a page; stricter readers refuse the whole page for it. So a family of
-//! a further page that an earlier page has is left out and counted, and what stays is put in order.
+//! Prometheus accepts a name in two places of a page; stricter readers refuse the whole page for it. So a family
+//! that the main page has is left out of the further ones and counted. What several further pages have (one
+//! LMCache worker on each port) becomes one family.
 //!
-//! `process_*`, `python_*` and `http_*` are left out always: every server has them and nothing in them says whose they
-//! are. Let through while the main page lacks them (it is down, or has them in one mode and not in another), they
-//! would go on under the main server's labels.
+//! What every server has about its own process is left out always: nothing in it says whose it is. Let through while
+//! the main page lacks it (it is down, or has it in one mode and not in another), it would go on as the main server's.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::exposition::named_lines;
 
-/// Names of the metrics on a page.
-pub type Taken = HashSet<Vec<u8>>;
+/// Families about the serving process itself.
+const OF_THE_PROCESS: [&[u8]; 4] = [b"process_", b"python_", b"http_", b"target_info"];
 
-/// Adds the names on a page.
-pub fn take_names(page: &[u8], taken: &mut Taken) {
-    let mut last: &[u8] = b"";
-    for name in named_lines(page).filter_map(|(name, _)| name) {
-        if name != last {
-            last = name;
-            taken.insert(name.to_vec());
-        }
-    }
-}
-
-/// What of a further page can be appended.
+/// The further pages as one.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Addition {
-    /// Its families that no earlier page has, each in one piece.
+pub struct Joined {
+    /// Families that the main page does not have, each in one piece.
     pub text: Vec<u8>,
-    /// Families left out because an earlier page has them.
+    /// What became of each further page.
+    pub parts: Vec<Part>,
+}
+
+/// What became of one further page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Families left out.
     pub left_out: usize,
+    /// Samples that stayed.
+    pub samples: u64,
 }
 
-/// Sorts the lines of a page of valid text 0.0.4 by family, in the order in which the families appear. Lines
-/// without a name belong to nothing and go.
-pub fn addition(page: &[u8], taken: &Taken) -> Addition {
-    let families = group(page);
-    let (colliding, new): (Vec<_>, Vec<_>) = families
-        .into_iter()
-        .partition(|family| family.names.iter().any(|name| is_anyones(name) || taken.contains(*name)));
-    Addition { text: new.iter().flat_map(Grouped::written).collect(), left_out: colliding.len() }
+/// Joins further pages of valid text 0.0.4 beside the main one, in the order in which families appear. Lines without
+/// a name belong to nothing and go; of two samples of one series the first stays.
+pub fn join(main: &[u8], further: &[Vec<u8>]) -> Joined {
+    let taken = names(main);
+    let mut families = Families::default();
+    let parts = further.iter().map(|page| families.add(page, &taken)).collect();
+    Joined { text: families.list.iter().flat_map(Family::written).collect(), parts }
 }
 
-/// Whether every server has a family of this name.
-fn is_anyones(name: &[u8]) -> bool {
-    [&b"process_"[..], b"python_", b"http_"].iter().any(|prefix| name.starts_with(prefix))
+fn names(page: &[u8]) -> HashSet<&[u8]> {
+    named_lines(page).filter_map(|(name, _)| name).collect()
+}
+
+/// The families of all further pages.
+#[derive(Default)]
+struct Families<'p> {
+    list: Vec<Family<'p>>,
+    places: HashMap<&'p [u8], usize>,
+    /// Histograms and summaries: their samples have names of their own.
+    with_parts: HashSet<&'p [u8]>,
 }
 
 /// The lines of one family.
 #[derive(Default)]
-struct Grouped<'p> {
-    /// Its name, and for a histogram those of its samples.
-    names: HashSet<&'p [u8]>,
+struct Family<'p> {
     help: Option<&'p [u8]>,
     kind: Option<&'p [u8]>,
     samples: Vec<&'p [u8]>,
+    series: HashSet<&'p [u8]>,
 }
 
-impl Grouped<'_> {
-    /// HELP, TYPE and samples, each line with its line end: the last one of a page may lack it.
+impl<'p> Families<'p> {
+    /// Adds a page.
+    fn add(&mut self, page: &'p [u8], taken: &HashSet<&[u8]>) -> Part {
+        let (mut left_out, mut samples) = (HashSet::<&[u8]>::new(), 0);
+        for (name, span) in named_lines(page) {
+            let Some(name) = name else { continue };
+            if has_parts(span.of(page)) {
+                self.with_parts.insert(name);
+            }
+            let family = self.family_name(name);
+            if taken.contains(name) || taken.contains(family) || is_of_the_process(family) {
+                left_out.insert(family);
+            } else if self.family(family).add(span.of(page)) {
+                samples += 1;
+            }
+        }
+        Part { left_out: left_out.len(), samples }
+    }
+
+    /// The name itself, or the family's where it names a part of a histogram or summary that is known.
+    fn family_name(&self, name: &'p [u8]) -> &'p [u8] {
+        let parts = [&b"_bucket"[..], b"_sum", b"_count"];
+        let base = parts.into_iter().find_map(|part| name.strip_suffix(part));
+        base.filter(|base| self.with_parts.contains(base)).unwrap_or(name)
+    }
+
+    fn family(&mut self, name: &'p [u8]) -> &mut Family<'p> {
+        let at = *self.places.entry(name).or_insert(self.list.len());
+        if at == self.list.len() {
+            self.list.push(Family::default());
+        }
+        &mut self.list[at]
+    }
+}
+
+fn is_of_the_process(family: &[u8]) -> bool {
+    OF_THE_PROCESS.iter().any(|start| family.starts_with(start))
+}
+
+impl<'p> Family<'p> {
+    /// Adds a line; `true` for a sample that stays.
+    fn add(&mut self, line: &'p [u8]) -> bool {
+        let text = line.trim_ascii();
+        match text {
+            [b'#', ..] if is_help(text) => self.help = self.help.or(Some(line)),
+            [b'#', ..] => self.kind = self.kind.or(Some(line)),
+            _ => {
+                if self.series.insert(series(text)) {
+                    self.samples.push(line);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// HELP, TYPE and samples, each with its line end: the last line of a page may lack it.
     fn written(&self) -> Vec<u8> {
         let lines = self.help.iter().chain(&self.kind).chain(&self.samples);
         lines.flat_map(|line| [line.strip_suffix(b"\n").unwrap_or(line), b"\n"].concat()).collect()
     }
-
-    fn histogram(&self) -> bool {
-        self.kind.is_some_and(|line| {
-            line.trim_ascii_end().ends_with(b"histogram") || line.trim_ascii_end().ends_with(b"summary")
-        })
-    }
 }
 
-fn group(page: &[u8]) -> Vec<Grouped<'_>> {
-    let mut families: Vec<Grouped<'_>> = Vec::new();
-    let mut places: HashMap<&[u8], usize> = HashMap::new();
-    for (name, span) in named_lines(page) {
-        let (Some(name), line) = (name, span.of(page)) else { continue };
-        let base = base_name(name).and_then(|base| places.get(base)).filter(|at| families[**at].histogram());
-        let at = base.copied().unwrap_or_else(|| *places.entry(name).or_insert(families.len()));
-        if at == families.len() {
-            families.push(Grouped::default());
-        }
-        let family = &mut families[at];
-        family.names.insert(name);
-        match line.trim_ascii_start() {
-            comment if comment.starts_with(b"#") && is_help(comment) => family.help = family.help.or(Some(line)),
-            comment if comment.starts_with(b"#") => family.kind = family.kind.or(Some(line)),
-            _ => family.samples.push(line),
-        }
-    }
-    families
+/// Name and labels of a sample.
+fn series(sample: &[u8]) -> &[u8] {
+    let close = sample.iter().rposition(|&b| b == b'}').map(|close| close + 1);
+    let end = close.or_else(|| sample.iter().position(u8::is_ascii_whitespace));
+    &sample[..end.unwrap_or(sample.len())]
+}
+
+/// Whether this is the TYPE line of a histogram or summary.
+fn has_parts(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.starts_with(b"#")
+        && [&b" histogram"[..], b" summary"].iter().any(|kind| line.ends_with(kind))
+        && !is_help(line)
 }
 
 fn is_help(comment: &[u8]) -> bool {
     comment[1..].trim_ascii_start().starts_with(b"HELP")
 }
 
-/// The family's name where a sample has the name of a histogram's or summary's part.
-fn base_name(name: &[u8]) -> Option<&[u8]> {
-    [&b"_bucket"[..], b"_sum", b"_count"].into_iter().find_map(|part| name.strip_suffix(part))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn taken(page: &str) -> Taken {
-        let mut taken = Taken::new();
-        take_names(page.as_bytes(), &mut taken);
-        taken
-    }
-
-    fn added(main: &str, extra: &str) -> (String, usize) {
-        let addition = addition(extra.as_bytes(), &taken(main));
-        (String::from_utf8(addition.text).unwrap(), addition.left_out)
+    fn joined(main: &str, further: &[&str]) -> (String, Vec<usize>) {
+        let further: Vec<Vec<u8>> = further.iter().map(|page| page.as_bytes().to_vec()).collect();
+        let joined = join(main.as_bytes(), &further);
+        let left_out = joined.parts.iter().map(|part| part.left_out).collect();
+        (String::from_utf8(joined.text).unwrap(), left_out)
     }
 
     #[test]
@@ -124,27 +162,49 @@ mod tests {
                      # HELP a second text\n# TYPE a gauge\na{k=\"2\"} 2\na{k=\"3\"} 3";
         let expected = "# HELP a first\n# TYPE a gauge\na{k=\"1\"} 1\na{k=\"2\"} 2\na{k=\"3\"} 3\n\
                         # HELP b other\n# TYPE b gauge\nb 1\n";
-        assert_eq!(added("", extra), (expected.into(), 0));
+        assert_eq!(joined("", &[extra]), (expected.into(), vec![0]));
     }
 
     #[test]
-    fn families_of_an_earlier_page_are_left_out_and_counted() {
+    fn families_of_the_main_page_are_left_out_and_counted() {
         let main = "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1\nx 1\n";
         let extra =
             "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 2\n# TYPE x counter\nx 9\ny 2\n";
-        assert_eq!(added(main, extra), ("y 2\n".into(), 2));
-    }
-
-    #[test]
-    fn what_every_server_has_is_left_out_even_where_no_earlier_page_has_it() {
-        let extra = "process_open_fds 3\npython_info 1\nhttp_requests_total 2\nhttpx 1\nmy_process_open_fds 4\n";
-        assert_eq!(added("x 1\n", extra), ("httpx 1\nmy_process_open_fds 4\n".into(), 3));
+        assert_eq!(joined(main, &[extra]), ("y 2\n".into(), vec![2]));
     }
 
     #[test]
     fn a_histogram_is_one_family_and_a_like_named_counter_is_not_part_of_it() {
         let extra = "# TYPE h histogram\nh_bucket{le=\"+Inf\"} 1\nh_sum 1\nh_count 1\n# TYPE g_sum gauge\ng_sum 1\n";
-        assert_eq!(added("h_sum 1\n", extra), ("# TYPE g_sum gauge\ng_sum 1\n".into(), 1));
-        assert_eq!(added("g 1\n", extra).1, 0);
+        let main = "# TYPE h histogram\n";
+        assert_eq!(joined(main, &[extra]), ("# TYPE g_sum gauge\ng_sum 1\n".into(), vec![1]));
+        assert_eq!(joined("g 1\n", &[extra]).1, [0]);
+    }
+
+    #[test]
+    fn two_workers_share_a_family() {
+        let worker = |id: u32| {
+            format!(
+                "# TYPE m gauge\nm{{worker_id=\"{id}\"}} {id}\nm{{worker_id=\"all\"}} {id}\nprocess_open_fds {id}\n"
+            )
+        };
+        let expected = "# TYPE m gauge\nm{worker_id=\"0\"} 0\nm{worker_id=\"all\"} 0\nm{worker_id=\"1\"} 1\n";
+        assert_eq!(joined("", &[&worker(0), &worker(1)]), (expected.into(), vec![1, 1]));
+        let pages = [worker(0).into_bytes(), worker(1).into_bytes()];
+        let samples: Vec<_> = join(b"", &pages).parts.iter().map(|part| part.samples).collect();
+        assert_eq!(samples, [2, 1]);
+    }
+
+    #[test]
+    fn of_two_samples_of_one_series_the_first_stays() {
+        let pages = ["a 1\nb{k=\"}\"} 1 5\nc 1\n", "a 2\nb{k=\"}\"} 1 6\nb{k=\"{\"} 2\nc\t2\n"];
+        let expected = "a 1\nb{k=\"}\"} 1 5\nb{k=\"{\"} 2\nc 1\n";
+        assert_eq!(joined("", &pages), (expected.into(), vec![0, 0]));
+    }
+
+    #[test]
+    fn what_every_server_has_is_left_out_even_where_the_main_page_lacks_it() {
+        let extra = "process_open_fds 3\npython_info 1\nhttp_requests_total 2\nhttpx 1\nmy_process_open_fds 4\n";
+        assert_eq!(joined("x 1\n", &[extra]), ("httpx 1\nmy_process_open_fds 4\n".into(), vec![3]));
     }
 }

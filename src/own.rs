@@ -33,7 +33,7 @@ const DROPPED: Desc = Desc::gauge(
 );
 const MERGED_OUT: Desc = Desc::gauge(
     "kvtier_upstream_merged_out_families",
-    "Families of an extra upstream that were left out: an earlier page has them, or they are process_, python_ or http_, which every server has.",
+    "Families of an extra upstream that were left out: the main page has them, or they are process_, python_ or http_, which every server has.",
 );
 const INFO: Desc = Desc::gauge(
     "kvtier_upstream_info",
@@ -46,6 +46,26 @@ const CPU_SECONDS: Desc = Desc::counter("kvtier_process_cpu_seconds_total", "CPU
 const RESIDENT: Desc = Desc::gauge("kvtier_process_resident_memory_bytes", "Memory that this exporter holds.");
 const OPEN_FDS: Desc = Desc::gauge("kvtier_process_open_fds", "File descriptors that this exporter has open.");
 const THREADS: Desc = Desc::gauge("kvtier_process_threads", "Threads of this exporter.");
+
+/// All of them.
+pub const DESCS: [Desc; 16] = [
+    UP,
+    ERROR_INFO,
+    DURATION,
+    AGE,
+    BODY,
+    SAMPLES,
+    OPAQUE,
+    DROPPED,
+    MERGED_OUT,
+    INFO,
+    BUILD_INFO,
+    START_TIME,
+    CPU_SECONDS,
+    RESIDENT,
+    OPEN_FDS,
+    THREADS,
+];
 
 /// What this program was built from.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +109,8 @@ pub struct PageFacts<'a> {
     pub merged_out: Option<usize>,
     /// What it was recognised as.
     pub recognised: &'a Recognised,
+    /// What was read and could not be placed, in words.
+    pub notes: &'a [String],
 }
 
 impl<'a> Visit<'a> {
@@ -194,7 +216,7 @@ mod tests {
             version_range: Some("0.26-0.27".to_owned()),
         };
         let age = Duration::from_millis(500);
-        let page = PageFacts { age, bytes: 40, counts: &counts, merged_out: None, recognised: &recognised };
+        let page = PageFacts { age, bytes: 40, counts: &counts, merged_out: None, recognised: &recognised, notes: &[] };
         let visit = Visit { upstream: "main", took: Duration::from_secs(1), result: Ok(page) };
         assert_eq!(
             samples(&upstream_families(&[visit])),
@@ -214,8 +236,14 @@ mod tests {
     #[test]
     fn every_upstream_has_its_own_samples_in_one_family() {
         let (counts, recognised) = (Counts::default(), Recognised::default());
-        let page =
-            PageFacts { age: Duration::ZERO, bytes: 7, counts: &counts, merged_out: Some(4), recognised: &recognised };
+        let page = PageFacts {
+            age: Duration::ZERO,
+            bytes: 7,
+            counts: &counts,
+            merged_out: Some(4),
+            recognised: &recognised,
+            notes: &[],
+        };
         let down = Visit { upstream: "main", took: Duration::ZERO, result: Err("reset") };
         let up = Visit { upstream: "lmcache", took: Duration::ZERO, result: Ok(page) };
         let text = encode(&upstream_families(&[down, up]));
@@ -228,8 +256,14 @@ mod tests {
     #[test]
     fn an_unknown_engine_has_no_info_and_unknown_process_facts_are_absent() {
         let (counts, recognised) = (Counts::default(), Recognised::default());
-        let page =
-            PageFacts { age: Duration::ZERO, bytes: 0, counts: &counts, merged_out: None, recognised: &recognised };
+        let page = PageFacts {
+            age: Duration::ZERO,
+            bytes: 0,
+            counts: &counts,
+            merged_out: None,
+            recognised: &recognised,
+            notes: &[],
+        };
         let visit = Visit { upstream: "main", took: Duration::ZERO, result: Ok(page) };
         assert!(!encode(&upstream_families(&[visit])).contains("kvtier_upstream_info"));
         let build = Build { version: "1", revision: "2", rustc: "3" };

@@ -49,9 +49,6 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// Name of the upstream that has the engines; every other one is an extra.
-pub const MAIN: &str = "main";
-
 /// A page to be processed.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -63,20 +60,19 @@ pub struct Source {
     pub format: Format,
 }
 
-impl Source {
-    fn is_main(&self) -> bool {
-        self.name == MAIN
-    }
-}
+/// Name of the main upstream.
+pub const MAIN: &str = "main";
 
 /// What the pipeline did with one page.
 #[derive(Debug, Default)]
 pub struct PageReport {
+    /// Name of the upstream.
+    pub name: String,
     /// Line counts.
     pub counts: Counts,
     /// The first odd lines, with reasons.
     pub notes: Vec<LineNote>,
-    /// Families of an extra that were left out: an earlier page has them, or every process has them.
+    /// Families of an extra that were left out: the main page has them, or every server has them.
     pub merged_out: usize,
     /// What this page alone was recognised as.
     pub recognised: Recognised,
@@ -115,30 +111,24 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over the pages of one scrape, the main one first. Without the main page nothing is derived:
-/// the engines that the extras serve are unknown then, and facts would turn up under other labels.
+/// Runs the whole middle over the pages of one scrape. Without the main page nothing is derived: the engines that the
+/// extras serve are unknown then, and facts would turn up under other labels.
 pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
-    let (bodies, mut reports) = prepare(sources);
+    let Prepared { bodies, mut reports } = prepare(sources);
     let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
-    let snapshot = read(&pages, settings);
+    let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
-    let mut families = Vec::new();
-    if sources.first().is_some_and(Source::is_main) {
-        families = derive::derive(&engines);
-        families.push(correct::active(&corrected));
-    }
-    for (report, page) in reports.iter_mut().zip(pages) {
-        // What was odd about a further page was reported when it was prepared.
-        report.counts.samples = page.counts.samples;
-        report.counts.opaque += page.counts.opaque;
-        report.counts.dropped += page.counts.dropped;
+    let mut families = derive::derive(&engines);
+    families.push(correct::active(&corrected));
+    if let (Some(report), Some(page)) = (reports.iter_mut().find(|report| report.name == MAIN), pages.first_mut()) {
         report.recognised = match sources {
             [_] => Recognised::from(&snapshot),
-            _ => Recognised::from(&dialect::read(slice::from_ref(&page))),
+            _ => Recognised::from(&dialect::read(slice::from_ref(page))),
         };
-        report.notes.extend(page.notes);
+        report.counts = std::mem::take(&mut page.counts);
+        report.notes = std::mem::take(&mut page.notes);
     }
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
@@ -151,12 +141,22 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
 
 /// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
 pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> String {
-    let (bodies, _) = prepare(sources);
+    review(sources, settings, host, explain::explain)
+}
+
+/// Works out once more, for the same inputs, what [`process`] found on its way, and shows it to `show`.
+pub fn review<T>(
+    sources: &[Source],
+    settings: &Settings,
+    host: &HostFacts,
+    show: impl FnOnce(&Snapshot, &[Resolved<'_>], &[Corrected]) -> T,
+) -> T {
+    let bodies = prepare(sources).bodies;
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
-    let snapshot = read(&pages, settings);
+    let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
-    explain::explain(&snapshot, &engines, &corrected)
+    show(&snapshot, &engines, &corrected)
 }
 
 /// Whether a page is nothing but lines that cannot be passed on: an error page in plain text, or something binary.
@@ -174,28 +174,40 @@ pub fn is_garbage(body: &Bytes, format: Format) -> bool {
 /// How much of a page is looked at first.
 const BEGINNING: usize = 4096;
 
-/// The pages in text 0.0.4. Each extra is cleaned and sorted, without what earlier pages have.
-fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
-    let mut bodies: Vec<Bytes> = Vec::new();
-    let mut reports = Vec::new();
-    let mut taken = merge::Taken::new();
+/// The pages that are read and written.
+struct Prepared {
+    /// The main page, where it is there, and all further ones joined.
+    bodies: Vec<Bytes>,
+    /// For each source; the main page's is filled in when it is scanned.
+    reports: Vec<PageReport>,
+}
+
+/// The pages in text 0.0.4: the main one as it came, the further ones cleaned and joined into one, without what the
+/// main one has.
+fn prepare(sources: &[Source]) -> Prepared {
+    let (mut bodies, mut reports, mut further) = (Vec::new(), Vec::new(), Vec::new());
     for source in sources {
-        let mut body = text(&source.body, source.format);
-        let mut report = PageReport::default();
-        if !source.is_main() {
-            if let Some(earlier) = bodies.last() {
-                merge::take_names(earlier, &mut taken);
-            }
+        let body = text(&source.body, source.format);
+        let mut report = PageReport { name: source.name.clone(), ..PageReport::default() };
+        if source.name == MAIN {
+            bodies.push(body);
+        } else {
             let page = Exposition::scan(&body, &dialect::NAMES);
-            let (counts, notes) = (page.counts.clone(), page.notes.clone());
-            let addition = merge::addition(&rewrite::apply(&body, page.edits).concat(), &taken);
-            report = PageReport { counts, notes, merged_out: addition.left_out, ..PageReport::default() };
-            body = addition.text.into();
+            report.recognised = Recognised::from(&dialect::read(slice::from_ref(&page)));
+            (report.counts, report.notes) = (page.counts, page.notes);
+            further.push(rewrite::apply(&body, page.edits).concat());
         }
-        bodies.push(body);
         reports.push(report);
     }
-    (bodies, reports)
+    if !further.is_empty() {
+        let joined = merge::join(bodies.first().map_or(b"", |main: &Bytes| main), &further);
+        let further = reports.iter_mut().filter(|report| report.name != MAIN);
+        for (report, part) in further.zip(joined.parts) {
+            (report.merged_out, report.counts.samples) = (part.left_out, part.samples);
+        }
+        bodies.push(joined.text.into());
+    }
+    Prepared { bodies, reports }
 }
 
 /// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
@@ -214,8 +226,11 @@ const DECLARABLE: [(&str, Medium); 3] =
 
 /// Reads the pages, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
 /// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
-fn read(pages: &[Exposition<'_>], settings: &Settings) -> Snapshot {
+fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Snapshot {
     let mut snapshot = dialect::read(pages);
+    if sources.iter().all(|source| source.name != MAIN) {
+        snapshot.engines.clear();
+    }
     for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
         let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
         if servers.iter().all(|server| server.tier(name).is_none()) {

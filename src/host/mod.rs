@@ -10,16 +10,16 @@
 //! (`--[no-]collector.NAME`) follows from its name.
 
 mod cgroup;
-mod disk;
-mod gpu;
+pub(crate) mod disk;
+pub(crate) mod gpu;
 mod maps;
-mod memory;
+pub(crate) mod memory;
 mod mount;
 mod nvml;
 mod place;
 pub mod runner;
-mod scan;
-mod shm;
+pub(crate) mod scan;
+pub(crate) mod shm;
 mod space;
 mod walk;
 
@@ -32,7 +32,6 @@ use crate::settings::HostFacts;
 pub use mount::Mount;
 pub use place::{Place, Room, Standing, place};
 pub use runner::{Health, Host, Look, Pace};
-pub use scan::lmcache_difference;
 
 /// One source of host facts. It is called on its own thread, again and again.
 pub trait Collector: Send {

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::family::{Desc, Family};
 use crate::settings::HostFacts;
 
-use super::{Age, Collector, Failure, Options, Reading, all};
+use super::{Age, Collector, Failure, Options, Reading, all, scan};
 
 const SUCCESS: Desc = Desc::gauge(
     "kvtier_collector_success",
@@ -58,6 +59,7 @@ impl Pace {
 /// The running collectors.
 pub struct Host {
     slots: Vec<Slot>,
+    disk_tiers: Vec<PathBuf>,
 }
 
 struct Slot {
@@ -98,12 +100,18 @@ pub struct Health {
 impl Host {
     /// Starts the collectors that the options turn on.
     pub fn start(options: &Options) -> Host {
-        Host::with(all(options), Pace::default())
+        Host { disk_tiers: options.disk_tiers.clone(), ..Host::with(all(options), Pace::default()) }
     }
 
     /// Starts these collectors at this pace.
     pub fn with(collectors: Vec<Box<dyn Collector>>, pace: Pace) -> Host {
-        Host { slots: collectors.into_iter().map(|collector| Slot::start(collector, pace)).collect() }
+        let slots = collectors.into_iter().map(|collector| Slot::start(collector, pace)).collect();
+        Host { slots, disk_tiers: Vec::new() }
+    }
+
+    /// LMCache's own figure of its disk tier less what was measured, where both can be told of one directory.
+    pub fn lmcache_difference(&self, lmcache_bytes: f64, look: &Look) -> Family {
+        scan::lmcache_difference(lmcache_bytes, &self.disk_tiers, &look.families)
     }
 
     /// What is known now. Never waits for a collector.

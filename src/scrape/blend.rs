@@ -63,7 +63,6 @@ impl Blend {
 
     /// What the pipeline says of an upstream's page.
     pub(super) fn report(&self, upstream: &str) -> Option<&PageReport> {
-        let at = self.sources.iter().position(|source| source.name == upstream)?;
-        self.outcome.reports.get(at)
+        self.outcome.reports.iter().find(|report| report.name == upstream)
     }
 }

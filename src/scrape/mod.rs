@@ -21,9 +21,10 @@ use self::target::{Fetch, Target};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
-use crate::pipeline::{self, MAIN};
+use crate::pipeline::{MAIN, explain, review};
 use crate::process;
 use crate::settings::{HostFacts, Settings};
+use crate::status::{self, Exporter, Status, Upstream, engines};
 use crate::upstream::{Client, UpstreamError};
 
 /// Answers scrapes.
@@ -73,8 +74,11 @@ impl Scraper {
     /// The metrics, within `patience`.
     pub async fn answer(&self, patience: Duration) -> Answer {
         let round = self.round(patience).await;
-        let blend = self.blend(&round);
-        let mut families = self.look().families;
+        let (blend, look) = (self.blend(&round), self.look());
+        let claimed = blend.outcome.snapshot.disk_claimed;
+        let difference = claimed.map(|fact| self.host.lmcache_difference(fact.value, &look));
+        let mut families = look.families;
+        families.extend(difference);
         families.extend(own::upstream_families(&self.visits(&round, &blend)));
         families.extend(own::process_families(&BUILD, self.started, &process::read()));
         let own = Bytes::from(encode(&families));
@@ -92,13 +96,33 @@ impl Scraper {
             fetch,
             report: blend.report(&target.name),
         });
-        let explained = (!blend.broke).then(|| pipeline::explain(&blend.sources, &self.settings, &blend.facts));
+        let explained = (!blend.broke).then(|| explain(&blend.sources, &self.settings, &blend.facts));
         Explanation {
             upstreams: seen.collect(),
             explained: explained.as_deref().filter(|_| !blend.sources.is_empty()),
             collectors: &self.look().collectors,
         }
         .to_string()
+    }
+
+    /// What `/api/status` says, within `patience`: the same look at the same pages as a scrape's.
+    pub async fn status(&self, patience: Duration) -> Status {
+        let round = self.round(patience).await;
+        let settings = &self.settings;
+        let (blend, now) = (self.blend(&round), SystemTime::now().duration_since(SystemTime::UNIX_EPOCH));
+        let visits = self.visits(&round, &blend).into_iter().zip(self.targets()).zip(round.fetches());
+        let upstreams = visits.map(|((visit, target), fetch)| {
+            let broke = blend.broke.then_some(&UpstreamError::Broke);
+            Upstream::new(&visit, target.client.options().address.to_string(), fetch.result.as_ref().err().or(broke))
+        });
+        Status {
+            schema: status::SCHEMA,
+            time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
+            exporter: Exporter::new(&BUILD, self.started, settings.correct),
+            upstreams: upstreams.collect(),
+            engines: if blend.broke { Vec::new() } else { review(&blend.sources, settings, &blend.facts, engines) },
+            host: status::Host::new(&self.look()),
+        }
     }
 
     fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
@@ -159,6 +183,7 @@ fn visit<'a>(target: &'a Target, fetch: &'a Fetch, blend: &'a Blend) -> Visit<'a
             counts: &report.counts,
             merged_out: (target.name != MAIN).then_some(report.merged_out),
             recognised: &report.recognised,
+            notes: if target.name == MAIN { &blend.outcome.snapshot.notes } else { &[] },
         }),
         (Ok(_), None) => Err(UpstreamError::Broke.reason()),
         (Err(error), _) => Err(error.reason()),

@@ -97,14 +97,19 @@ fn two_pages_become_one_that_even_a_strict_reader_takes() {
 }
 
 #[test]
-fn of_two_extras_the_first_has_a_family_that_both_have() {
-    let page =
-        |value: u8| Upstream::start(move |_| vec![ok(format!("# TYPE cache_bytes gauge\ncache_bytes {value}\n"))]);
+fn two_extras_share_a_family_and_of_one_series_the_first_stays() {
+    let page = |value: u8| {
+        let page =
+            format!("# TYPE cache_bytes gauge\ncache_bytes {value}\ncache_bytes{{worker=\"{value}\"}} {value}\n");
+        Upstream::start(move |_| vec![ok(&page)])
+    };
     let (main, first, second) = (Upstream::start(|_| vec![ok(MAIN)]), page(1), page(2));
     let body = start(&main, &[("a", &first), ("b", &second)], &[]).metrics().body;
-    assert!(body.contains("\ncache_bytes 1\n") && !body.contains("\ncache_bytes 2\n"), "{body}");
-    assert!(body.contains("kvtier_upstream_merged_out_families{upstream=\"a\"} 0\n"));
-    assert!(body.contains("kvtier_upstream_merged_out_families{upstream=\"b\"} 1\n"));
+    let joined = "# TYPE cache_bytes gauge\ncache_bytes 1\ncache_bytes{worker=\"1\"} 1\ncache_bytes{worker=\"2\"} 2\n";
+    assert!(body.starts_with(&format!("{MAIN}{joined}# HELP kvtier_")), "{body}");
+    assert!(strict::check(body.as_bytes()).spotless());
+    assert!(body.contains("kvtier_upstream_samples{upstream=\"a\"} 2\n"));
+    assert!(body.contains("kvtier_upstream_samples{upstream=\"b\"} 1\n"));
 }
 
 #[test]

@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout)] // Figures of the tests of memory, shown on request.
 #![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
 
+#[path = "../support/nvml.rs"]
+mod nvml;
 #[path = "../support/reader.rs"]
 #[allow(dead_code, reason = "other test crates use the rest of it")]
 mod reader;
