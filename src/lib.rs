@@ -37,6 +37,7 @@
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
+pub mod advise;
 pub mod bound;
 pub mod cli;
 pub mod correct;

@@ -15,13 +15,13 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "gpu";
 
-const INFO: Desc =
+pub(super) const INFO: Desc =
     Desc::gauge("kvtier_gpu_info", "Always 1: a GPU that answers, with its name and the driver's version.");
-const UNIFIED: Desc = Desc::gauge(
+pub(super) const UNIFIED: Desc = Desc::gauge(
     "kvtier_gpu_unified_memory",
     "Whether GPU and host share one memory: a part recognised by its name, or --gpu.unified. A RAM tier takes its bytes from the GPU's own pool there.",
 );
-const TOTAL: Desc = Desc::gauge(
+pub(super) const TOTAL: Desc = Desc::gauge(
     "kvtier_gpu_memory_total_bytes",
     "Memory of the GPU in bytes, from the source that kvtier_gpu_memory_source_info names.",
 );
@@ -29,7 +29,7 @@ const USED: Desc = Desc::gauge(
     "kvtier_gpu_memory_used_bytes",
     "GPU memory in use, in bytes, without the driver's reserve. Absent where host and GPU share one memory and the driver does not tell.",
 );
-const FREE: Desc = Desc::gauge(
+pub(super) const FREE: Desc = Desc::gauge(
     "kvtier_gpu_memory_free_bytes",
     "GPU memory still free, in bytes. Where host and GPU share one memory and the driver does not tell, this is MemAvailable, an estimate.",
 );
@@ -39,16 +39,16 @@ const SOURCE: Desc = Desc::gauge(
     "kvtier_gpu_memory_source_info",
     "Always 1: where the memory figures come from. nvml: the driver. host: /proc/meminfo, since host and GPU share one memory. none: they are unknown; /debug says why.",
 );
-const GENERATION: Desc = Desc::gauge(
+pub(super) const GENERATION: Desc = Desc::gauge(
     "kvtier_gpu_pcie_link_generation",
     "Generation of the PCIe link now. An idle GPU may lower it to save power.",
 );
-const GENERATION_MAX: Desc = Desc::gauge(
+pub(super) const GENERATION_MAX: Desc = Desc::gauge(
     "kvtier_gpu_pcie_link_generation_max",
     "Highest generation of the PCIe link that this GPU in this slot can reach.",
 );
-const WIDTH: Desc = Desc::gauge("kvtier_gpu_pcie_link_width", "Lanes of the PCIe link now.");
-const WIDTH_MAX: Desc =
+pub(super) const WIDTH: Desc = Desc::gauge("kvtier_gpu_pcie_link_width", "Lanes of the PCIe link now.");
+pub(super) const WIDTH_MAX: Desc =
     Desc::gauge("kvtier_gpu_pcie_link_width_max", "Most lanes of the PCIe link that this GPU in this slot can have.");
 
 pub(super) const DESCS: [Desc; 11] =

@@ -12,8 +12,8 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "memory";
 
-const TOTAL: Desc = Desc::gauge("kvtier_host_memory_total_bytes", "Memory of this box (MemTotal), in bytes.");
-const AVAILABLE: Desc = Desc::gauge(
+pub(super) const TOTAL: Desc = Desc::gauge("kvtier_host_memory_total_bytes", "Memory of this box (MemTotal), in bytes.");
+pub(super) const AVAILABLE: Desc = Desc::gauge(
     "kvtier_host_memory_available_bytes",
     "Memory that the kernel estimates could be had without swapping (MemAvailable), in bytes. An estimate, not a promise.",
 );

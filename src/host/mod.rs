@@ -11,6 +11,7 @@
 
 mod cgroup;
 mod disk;
+pub mod facts;
 mod gpu;
 mod maps;
 mod memory;
