@@ -214,8 +214,9 @@ struct Scan<'a> {
     page: Exposition<'a>,
     /// 1-based number of the line that is read.
     line_number: usize,
-    /// The last name looked up: neighbours mostly share it.
-    last: (&'a [u8], Option<NameId>),
+    /// Whether the last sample's name is one of ours, and whether it is wanted: neighbours mostly share it.
+    own: bool,
+    wanted: Option<NameId>,
     shape: Shape<'a>,
 }
 
@@ -230,7 +231,7 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, line_number: 1, last: (b"", None), shape: Shape::new(body) }
+        Scan { page, line_number: 1, own: false, wanted: None, shape: Shape::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
@@ -276,7 +277,11 @@ impl<'a> Scan<'a> {
     }
 
     fn sample(&mut self, sample: &line::Sample<'a>, span: Span, start: usize) {
-        if sample.name.starts_with(OWN_PREFIX) {
+        if !sample.same_name {
+            self.own = sample.name.starts_with(OWN_PREFIX);
+            self.wanted = self.lookup(sample.name);
+        }
+        if self.own {
             return self.edit(span, String::new());
         }
         self.page.counts.samples += 1;
@@ -288,23 +293,22 @@ impl<'a> Scan<'a> {
             self.page.counts.opaque += 1;
             self.note(span, "a label value has an escape that the format does not know");
         }
-        let Some(name) = self.lookup(sample.name) else { return };
-        // The grammar has checked the labels as UTF-8.
-        let Ok(labels) = std::str::from_utf8(sample.labels) else { return };
-        self.page.samples.push(Sample {
-            name,
-            labels: Labels::new(labels),
-            value: sample.value,
-            line: span,
-            value_at: Span { start: start + sample.value_at.0, end: start + sample.value_at.1 },
-        });
+        if let Some(name) = self.wanted {
+            self.keep(name, sample, span, start);
+        }
     }
 
-    fn lookup(&mut self, name: &'a [u8]) -> Option<NameId> {
-        if name != self.last.0 {
-            self.last = (name, self.page.names.find(name));
+    fn keep(&mut self, name: NameId, sample: &line::Sample<'a>, span: Span, start: usize) {
+        let value_at = Span { start: start + sample.value_at.0, end: start + sample.value_at.1 };
+        // The grammar has checked the labels as UTF-8 and the value as a number.
+        let labels = std::str::from_utf8(sample.labels).ok();
+        if let (Some(labels), Some(value)) = (labels, line::number(value_at.of(self.page.body))) {
+            self.page.samples.push(Sample { name, labels: Labels::new(labels), value, line: span, value_at });
         }
-        self.last.1
+    }
+
+    fn lookup(&self, name: &[u8]) -> Option<NameId> {
+        self.page.names.find(name)
     }
 
     fn edit(&mut self, span: Span, text: String) {
