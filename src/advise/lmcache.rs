@@ -33,9 +33,8 @@ impl Config {
     /// A sentence where it is no YAML or no mapping.
     pub fn from_yaml(text: &str, from: &str) -> Result<Config, String> {
         // A file of comments only sets nothing.
-        let value = serde_saphyr::from_str::<Option<Value>>(text).map_err(|error| {
-            format!("{from} is no YAML: {}", error.to_string().lines().next().unwrap_or_default())
-        })?;
+        let value = serde_saphyr::from_str::<Option<Value>>(text)
+            .map_err(|error| format!("{from} is no YAML: {}", error.to_string().lines().next().unwrap_or_default()))?;
         Config::from_value(&value.unwrap_or_else(|| Value::Object(serde_json::Map::new())), from)
     }
 
@@ -86,7 +85,10 @@ impl Config {
         if self.local_disk.is_some() && self.max_local_disk_size <= 0.0 {
             findings.push(Finding::new(
                 "lmcache-disk-size-zero",
-                format!("{}: local_disk is {disk:?} and max_local_disk_size is {}", self.from, self.max_local_disk_size),
+                format!(
+                    "{}: local_disk is {disk:?} and max_local_disk_size is {}",
+                    self.from, self.max_local_disk_size
+                ),
                 "With a size of 0 GiB LMCache builds no disk tier and says nothing about it.",
                 "Set max_local_disk_size to the GiB that each worker process may write there.",
             ));

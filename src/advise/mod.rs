@@ -46,7 +46,12 @@ pub struct Finding {
 
 impl Finding {
     /// Something to act on.
-    pub fn new(id: &'static str, seen: impl Into<String>, why: impl Into<String>, action: impl Into<String>) -> Finding {
+    pub fn new(
+        id: &'static str,
+        seen: impl Into<String>,
+        why: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Finding {
         Finding { id, severity: Severity::Finding, seen: seen.into(), why: why.into(), action: action.into() }
     }
 
@@ -62,7 +67,10 @@ impl Finding {
             Severity::Remark => "remark ",
         };
         let part = |name: &str, text: &str| format!("  {name:<5} {}\n", words::wrapped(text, 8));
-        format!("{head} {}\n", self.id) + &part("seen", &self.seen) + &part("why", &self.why) + &part("do", &self.action)
+        format!("{head} {}\n", self.id)
+            + &part("seen", &self.seen)
+            + &part("why", &self.why)
+            + &part("do", &self.action)
     }
 }
 

@@ -184,12 +184,8 @@ impl Planner<'_> {
         }
         let ranks = f64::from(self.wish.ranks);
         let (staging_gib, staging_why) = self.staging();
-        let disk = Disk {
-            path: path.display().to_string(),
-            gib_each: *bytes as f64 / GIB / ranks,
-            staging_gib,
-            staging_why,
-        };
+        let disk =
+            Disk { path: path.display().to_string(), gib_each: *bytes as f64 / GIB / ranks, staging_gib, staging_why };
         let staging = staging_gib * GIB * ranks;
         tier.costs.push(format!("Disk: {} under {}.", size(tier.total_bytes as f64), disk.path));
         tier.costs.push(format!(
@@ -197,7 +193,9 @@ impl Planner<'_> {
             short_size(staging),
             if self.unified { ", which comes out of the one memory that the GPU uses too" } else { "" }
         ));
-        tier.costs.push("Reloads run at the speed of the disk, through host memory. Measure before you rely on it.".to_owned());
+        tier.costs.push(
+            "Reloads run at the speed of the disk, through host memory. Measure before you rely on it.".to_owned(),
+        );
         tier.launch.extend(launch::lmcache(&disk));
         // A refused RAM tier is not brought in again by the back door: then only what is staged.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A few GiB.
@@ -235,7 +233,9 @@ impl Planner<'_> {
         findings.extend(self.unified_memory());
         for tier in tiers.iter().filter(|tier| tier.offered) {
             findings.extend(match tier.tier {
-                "ram" => shm::before_the_start_of(self.ground.boxed, tier.total_bytes as f64, self.wish.engines as usize),
+                "ram" => {
+                    shm::before_the_start_of(self.ground.boxed, tier.total_bytes as f64, self.wish.engines as usize)
+                }
                 _ => self.disk_room(tier),
             });
             findings.extend(smaller_than_the_pool(tier, self.wish.gpu_pool_tokens));
@@ -322,7 +322,10 @@ impl Planner<'_> {
                 shm.path,
                 size(room)
             ),
-            format!("That is the most that a RAM tier can take here: {gib} GiB for each of {} engine(s).", self.wish.engines),
+            format!(
+                "That is the most that a RAM tier can take here: {gib} GiB for each of {} engine(s).",
+                self.wish.engines
+            ),
             "Say a size that leaves room for everything else, for example --ram 32GiB.",
         );
         Some(remark.as_remark())
@@ -330,11 +333,8 @@ impl Planner<'_> {
 }
 
 fn sglang(unified: bool) -> Finding {
-    let memory = if unified {
-        " On this box host and GPU share one memory, so its host pool is no gain here."
-    } else {
-        ""
-    };
+    let memory =
+        if unified { " On this box host and GPU share one memory, so its host pool is no gain here." } else { "" };
     Finding::new(
         "sglang-no-connector",
         "SGLang is launched without vLLM's connectors.",

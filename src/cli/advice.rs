@@ -1,4 +1,6 @@
 //! The flags of `check`, `plan` and `report`. They have no variables: a command that is run once is written out.
+//!
+//! An `id` is given where a flag for serving has a field of that name: those are read below every command too.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,7 +49,7 @@ pub struct Check {
     pub url: Option<Address>,
 
     /// Notation
-    #[arg(long = "format", value_enum, default_value = "text")]
+    #[arg(id = "notation", long = "format", value_enum, default_value = "text")]
     pub format: Format,
 }
 
@@ -72,7 +74,7 @@ pub struct Plan {
     pub path: Option<PathBuf>,
 
     /// KV bytes of one token, all ranks together
-    #[arg(long = "bytes-per-token", value_name = "BYTES", value_parser = units::positive)]
+    #[arg(id = "token_bytes", long = "bytes-per-token", value_name = "BYTES", value_parser = units::positive)]
     pub bytes_per_token: Option<f64>,
 
     /// Tokens of one engine's KV pool on the GPU
@@ -89,7 +91,7 @@ pub struct Plan {
     pub request_tokens: u64,
 
     /// Notation
-    #[arg(long = "format", value_enum, default_value = "text")]
+    #[arg(id = "notation", long = "format", value_enum, default_value = "text")]
     pub format: Format,
 }
 
@@ -125,6 +127,6 @@ pub struct Report {
     pub prometheus_token: Option<PathBuf>,
 
     /// Notation
-    #[arg(long = "format", value_enum, default_value = "text")]
+    #[arg(id = "notation", long = "format", value_enum, default_value = "text")]
     pub format: ReportFormat,
 }

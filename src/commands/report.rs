@@ -15,8 +15,6 @@ use crate::report::{Readings, Table};
 use crate::upstream::{Address, Client, Options, UpstreamError};
 use crate::{host::facts::BoxFacts, pipeline};
 
-
-
 pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
     let table = match (&flags.prometheus, flags.interval) {
         (Some(address), _) => from_history(cli, flags, address).await?,
@@ -141,11 +139,8 @@ impl<'a> Prometheus<'a> {
     fn new(cli: &Cli, flags: &'a Report, address: &Address) -> Result<Prometheus<'a>> {
         // An address without a path means the metrics page elsewhere; here it means the root.
         let path = if address.path == "/metrics" { "" } else { address.path.trim_end_matches('/') };
-        let options = Options {
-            address: address.clone(),
-            bearer_token_file: flags.prometheus_token.clone(),
-            ..cli.upstream()
-        };
+        let options =
+            Options { address: address.clone(), bearer_token_file: flags.prometheus_token.clone(), ..cli.upstream() };
         let shown = address.to_string();
         let shown = shown.strip_suffix("/metrics").unwrap_or(&shown).to_owned();
         Ok(Prometheus { client: Client::new(options)?, shown, prefix: path.to_owned(), matchers: &flags.matchers })

@@ -68,7 +68,8 @@ const SPELLINGS: [Spelling; 2] = [
 
 /// Every name that is read here.
 pub static NAMES: LazyLock<Names> = LazyLock::new(|| {
-    let each = |s: &Spelling| [Some(s.running), Some(s.preemptions), s.asked, Some(s.bucket), Some(s.sum), Some(s.count)];
+    let each =
+        |s: &Spelling| [Some(s.running), Some(s.preemptions), s.asked, Some(s.bucket), Some(s.sum), Some(s.count)];
     Names::new(SPELLINGS.iter().flat_map(each).flatten().chain([CACHE_CONFIG]))
 });
 

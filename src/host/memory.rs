@@ -12,7 +12,8 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "memory";
 
-pub(super) const TOTAL: Desc = Desc::gauge("kvtier_host_memory_total_bytes", "Memory of this box (MemTotal), in bytes.");
+pub(super) const TOTAL: Desc =
+    Desc::gauge("kvtier_host_memory_total_bytes", "Memory of this box (MemTotal), in bytes.");
 pub(super) const AVAILABLE: Desc = Desc::gauge(
     "kvtier_host_memory_available_bytes",
     "Memory that the kernel estimates could be had without swapping (MemAvailable), in bytes. An estimate, not a promise.",

@@ -140,7 +140,12 @@ impl Question {
         let looks_back = self.promql.contains("RATE");
         let start = if looks_back { window.from + rate(window) } else { window.from };
         let step = (window.length() / POINTS).ceil().max(CLOSEST);
-        let pairs = [("query", query), ("start", start.to_string()), ("end", window.to.to_string()), ("step", step.to_string())];
+        let pairs = [
+            ("query", query),
+            ("start", start.to_string()),
+            ("end", window.to.to_string()),
+            ("step", step.to_string()),
+        ];
         format!("/api/v1/query_range?{}", form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish())
     }
 

@@ -59,8 +59,7 @@ pub const PREFILL: Quantity = quantity("prefill_computed_ratio", "prompt tokens 
 /// Prompt tokens, whatever their source.
 pub const PROMPT: Quantity = quantity("prompt_tokens", "prompt tokens", Unit::Tokens);
 /// Median decode speed of a stream.
-pub const DECODE: Quantity =
-    quantity("decode_tokens_per_second_p50", "decode per stream, p50", Unit::TokensPerSecond);
+pub const DECODE: Quantity = quantity("decode_tokens_per_second_p50", "decode per stream, p50", Unit::TokensPerSecond);
 /// Bytes out of a tier.
 pub const RELOADED: Quantity = quantity("reloaded_bytes", "reloaded", Unit::Bytes);
 /// Bytes into a tier.
@@ -73,8 +72,7 @@ pub const STORE_SPEED: Quantity = quantity("store_speed_bytes_per_second", "copy
 /// GPU memory free, of the GPU with the least.
 pub const GPU_FREE: Quantity = quantity("gpu_memory_free_bytes", "GPU memory free", Unit::Bytes);
 /// The least GPU memory free in a window.
-pub const GPU_FREE_LOWEST: Quantity =
-    quantity("gpu_memory_free_lowest_bytes", "GPU memory free, lowest", Unit::Bytes);
+pub const GPU_FREE_LOWEST: Quantity = quantity("gpu_memory_free_lowest_bytes", "GPU memory free, lowest", Unit::Bytes);
 /// Preemptions.
 pub const PREEMPTIONS: Quantity = quantity("preemptions", "preemptions", Unit::Count);
 /// How full a tier is at most.

@@ -103,7 +103,8 @@ impl Totals {
         let preemptions = minus(self.preemptions, earlier.preemptions);
         let mut served = BTreeMap::new();
         for (source, tokens) in &self.served {
-            served.extend(minus(Some(*tokens), earlier.served.get(source).copied()).map(|delta| (source.clone(), delta)));
+            served
+                .extend(minus(Some(*tokens), earlier.served.get(source).copied()).map(|delta| (source.clone(), delta)));
         }
         let mut tiers = BTreeMap::new();
         for (name, now) in &self.tiers {

@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn what_is_no_window_is_said() {
-        for text in ["-1h", "-1h..-2h", "now..-1h", "x..now", "-1..now", "-1h..2030-01-01T00:00:00Z", "2026-10-11..now"] {
+        for text in ["-1h", "-1h..-2h", "now..-1h", "x..now", "-1..now", "-1h..2030-01-01T00:00:00Z", "2026-10-11..now"]
+        {
             assert!(window(text).is_err(), "{text}");
         }
         for text in ["a+02:00..now", "+02:00..now", "ä:00..now", "..", "2026-10-11T08:00:00*02:00..now"] {

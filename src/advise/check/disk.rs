@@ -77,7 +77,8 @@ fn nearly_full(path: &Path, room: &Room) -> Vec<Finding> {
     });
     let inodes = low(room.inodes_free, room.inodes).map(|(left, all, share)| {
         let seen = format!("The file system of {shown} has {} of {} inodes left, {share}.", count(left), count(all));
-        let why = "Each chunk of the tier is a file. Without inodes writes fail although there is room, as on a full disk.";
+        let why =
+            "Each chunk of the tier is a file. Without inodes writes fail although there is room, as on a full disk.";
         let action = "Empty the tier's directory while no engine runs, or make the file system anew with more inodes.";
         Finding::new("disk-tier-inodes-low", seen, why, action)
     });

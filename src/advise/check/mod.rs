@@ -10,7 +10,6 @@ pub(super) mod shm;
 
 use std::path::PathBuf;
 
-
 use super::Finding;
 use super::lmcache;
 use crate::bound::{Resolved, ResolvedTier};
@@ -87,8 +86,16 @@ struct RamNeed {
     engines: usize,
     /// The engine runs, so it has its tier already.
     started: bool,
-    /// The tier lies in shared memory, not in memory that each rank pins for itself.
-    in_shm: bool,
+    in_shm: InShm,
+}
+
+/// Whether the tier lies in shared memory, and not in memory that each rank pins for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InShm {
+    Yes,
+    /// The page fits versions that do and versions that do not.
+    Perhaps,
+    No,
 }
 
 /// The first version that lays its tier out in shared memory.
@@ -100,13 +107,13 @@ impl Facts<'_> {
         let declared = self.settings.tier_sizes.get("ram").map(|bytes| *bytes as f64);
         let Ok(page) = &self.page else {
             let engines = self.engines as usize;
-            return Some(RamNeed { bytes: declared? * engines as f64, engines, started: false, in_shm: true });
+            return Some(RamNeed { bytes: declared? * engines as f64, engines, started: false, in_shm: InShm::Yes });
         };
         let tiers: Vec<_> = page.tiers().filter(|(_, tier)| tier.tier.name == "ram").collect();
         let bytes: f64 = tiers.iter().filter_map(|(_, tier)| tier.size).map(|size| size.fact.value).sum();
-        let old = page.newest_version().is_some_and(|newest| newest < IN_SHM_SINCE);
         let simple = tiers.iter().any(|(_, tier)| tier.tier.connector == page::SIMPLE);
-        (bytes > 0.0).then(|| RamNeed { bytes, engines: tiers.len(), started: true, in_shm: !old && !simple })
+        let in_shm = if simple { InShm::No } else { page.in_shm() };
+        (bytes > 0.0).then_some(RamNeed { bytes, engines: tiers.len(), started: true, in_shm })
     }
 
     /// Whether host and GPU share one memory, and what says so.
@@ -130,10 +137,22 @@ impl<'a> Page<'a> {
         names
     }
 
-    /// The newest minor version that the page fits; `None` where nothing bounds it.
-    fn newest_version(&self) -> Option<u32> {
-        let range = self.survey.snapshot.version_range.as_deref()?;
-        range.rsplit('-').next()?.strip_prefix("0.")?.parse().ok()
+    /// The oldest and the newest minor version that the page fits; `None` where nothing bounds it.
+    fn versions(&self) -> (Option<u32>, Option<u32>) {
+        let range = self.survey.snapshot.version_range.as_deref().unwrap_or_default();
+        let minor = |text: &str| text.strip_prefix("0.")?.parse().ok();
+        match range.split_once('-') {
+            Some((oldest, newest)) => (minor(oldest), minor(newest)),
+            None => (minor(range.trim_end_matches('+')), minor(range)),
+        }
+    }
+
+    fn in_shm(&self) -> InShm {
+        match self.versions() {
+            (_, Some(newest)) if newest < IN_SHM_SINCE => InShm::No,
+            (Some(oldest), _) if oldest < IN_SHM_SINCE => InShm::Perhaps,
+            _ => InShm::Yes,
+        }
     }
 }
 

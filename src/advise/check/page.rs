@@ -13,9 +13,10 @@ pub(super) const SIMPLE: &str = "SimpleCPUOffloadConnector";
 pub(super) fn unreadable(facts: &Facts<'_>) -> Vec<Finding> {
     let Err(error) = &facts.page else { return Vec::new() };
     let id = match error {
-        UpstreamError::Content(_) | UpstreamError::Status { .. } | UpstreamError::Redirect(_) | UpstreamError::Empty => {
-            "upstream-wrong-endpoint"
-        }
+        UpstreamError::Content(_)
+        | UpstreamError::Status { .. }
+        | UpstreamError::Redirect(_)
+        | UpstreamError::Empty => "upstream-wrong-endpoint",
         _ => "upstream-unreachable",
     };
     vec![Finding::new(
@@ -66,7 +67,7 @@ fn no_transfers_of(page: &Page<'_>, engine: &Resolved<'_>, tier: &ResolvedTier<'
     let version = page.survey.snapshot.version_range.as_deref().unwrap_or("of unknown version");
     let which = match tier.tier.connector {
         SIMPLE => "It is the SimpleCPUOffloadConnector, which counts neither bytes nor seconds in any version.",
-        _ if page.newest_version().is_some_and(|newest| newest < 16) => {
+        _ if page.versions().1.is_some_and(|newest| newest < 16) => {
             "vLLM 0.14 and 0.15 count no copies of their OffloadingConnector."
         }
         _ => {

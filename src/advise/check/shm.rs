@@ -3,7 +3,7 @@
 //! An engine that runs has laid its tier out in full, so what is free then is of no interest; a mount that is smaller
 //! than a tier that runs is not the engine's mount.
 
-use super::{Facts, RamNeed};
+use super::{Facts, InShm, RamNeed};
 use crate::advise::Finding;
 use crate::advise::words::{count, short_size, size};
 use crate::host::facts::{BoxFacts, Shm};
@@ -19,9 +19,10 @@ const SMALL: f64 = 1_073_741_824.0;
 pub(super) fn room(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(need) = facts.ram_need() else { return Vec::new() };
     let mut findings = Vec::new();
-    if need.in_shm {
-        findings.extend(facts.boxed.shm.as_ref().and_then(|shm| mount(shm, &need)));
-        findings.extend(facts.boxed.shm.as_ref().and_then(not_tmpfs));
+    if let Some(shm) = facts.boxed.shm.as_ref().filter(|_| need.in_shm != InShm::No) {
+        let certain = need.in_shm == InShm::Yes;
+        findings.extend(mount(shm, &need).map(|finding| if certain { finding } else { finding.as_remark() }));
+        findings.extend(not_tmpfs(shm));
     }
     if !need.started {
         findings.extend(before_the_start(facts.boxed, &need));
@@ -55,7 +56,10 @@ fn mount(shm: &Shm, need: &RamNeed) -> Option<Finding> {
     Some(Finding::new(
         "shm-smaller-than-tier",
         seen,
-        if need.started {
+        if need.in_shm == InShm::Perhaps {
+            "From vLLM 0.27 on the tier lies there; then a tier that runs cannot be larger than its mount, and this is \
+             not the engine's mount. Before 0.27 it does not matter."
+        } else if need.started {
             "A tier that runs cannot be larger than its mount, so this is not the engine's mount, or the size given \
              is not the tier's."
         } else {
@@ -79,7 +83,7 @@ fn not_tmpfs(shm: &Shm) -> Option<Finding> {
 
 /// What the tier still has to find before an engine has started.
 pub(in crate::advise) fn before_the_start_of(boxed: &BoxFacts, bytes: f64, engines: usize) -> Vec<Finding> {
-    let need = RamNeed { bytes, engines, started: false, in_shm: true };
+    let need = RamNeed { bytes, engines, started: false, in_shm: InShm::Yes };
     let mount = boxed.shm.as_ref().and_then(|shm| mount(shm, &need));
     mount.into_iter().chain(before_the_start(boxed, &need)).collect()
 }
@@ -87,7 +91,7 @@ pub(in crate::advise) fn before_the_start_of(boxed: &BoxFacts, bytes: f64, engin
 fn before_the_start(boxed: &BoxFacts, need: &RamNeed) -> Vec<Finding> {
     let mut findings = Vec::new();
     let holds = |size: Option<f64>| size.is_none_or(|size| size >= need.bytes);
-    for shm in boxed.shm.iter().filter(|shm| need.in_shm && holds(shm.size)) {
+    for shm in boxed.shm.iter().filter(|shm| need.in_shm == InShm::Yes && holds(shm.size)) {
         if let Some(free) = shm.available.filter(|free| *free < need.bytes) {
             findings.push(Finding::new(
                 "shm-too-full",
@@ -119,9 +123,10 @@ fn before_the_start(boxed: &BoxFacts, need: &RamNeed) -> Vec<Finding> {
 
 /// What is left beside a tier that runs.
 pub(super) fn headroom(facts: &Facts<'_>) -> Vec<Finding> {
-    let started = facts.ram_need().is_some_and(|need| need.started && need.in_shm);
+    let started = facts.ram_need().is_some_and(|need| need.started && need.in_shm == InShm::Yes);
     let shm = facts.boxed.shm.as_ref().filter(|shm| shm.size.is_none_or(|total| total > CONTAINER_DEFAULT));
-    let Some((shm, (left, limiter))) = shm.filter(|_| started).and_then(|shm| Some((shm, shm.headroom.as_ref()?))) else {
+    let Some((shm, (left, limiter))) = shm.filter(|_| started).and_then(|shm| Some((shm, shm.headroom.as_ref()?)))
+    else {
         return Vec::new();
     };
     if *left >= SMALL {
@@ -149,10 +154,18 @@ pub(super) fn stale_files(facts: &Facts<'_>) -> Vec<Finding> {
     if stale > 0.0 {
         findings.push(Finding::new(
             "shm-stale-files",
-            format!("{} vllm_offload_* files of {} lie in {}, and no process maps them.", count(stale), size(stale_bytes), shm.path),
+            format!(
+                "{} vllm_offload_* files of {} lie in {}, and no process maps them.",
+                count(stale),
+                size(stale_bytes),
+                shm.path
+            ),
             "An engine that was killed leaves its tier behind. The memory stays taken, and the next start may not find \
              enough of it.",
-            format!("When no engine is starting, remove them: rm {}/vllm_offload_*.mmap* (those that no engine uses).", shm.path),
+            format!(
+                "When no engine is starting, remove them: rm {}/vllm_offload_*.mmap* (those that no engine uses).",
+                shm.path
+            ),
         ));
     }
     if unsure > 0.0 {
