@@ -49,7 +49,8 @@ pub struct Check {
     pub url: Option<Address>,
 
     /// Notation
-    #[arg(id = "notation", long = "format", value_enum, default_value = "text")]
+    #[arg(id = "notation", long = "format", value_name = "text|json", value_enum)]
+    #[arg(default_value = "text", hide_possible_values = true)]
     pub format: Format,
 }
 
@@ -58,7 +59,7 @@ pub struct Check {
 #[command(next_help_heading = "Plan")]
 pub struct Plan {
     /// What is to be launched
-    #[arg(long = "engine", value_enum)]
+    #[arg(long = "engine", value_name = "vllm|sglang", value_enum, hide_possible_values = true)]
     pub engine: plan::Engine,
 
     /// RAM tier per engine, all ranks together
@@ -91,7 +92,8 @@ pub struct Plan {
     pub request_tokens: u64,
 
     /// Notation
-    #[arg(id = "notation", long = "format", value_enum, default_value = "text")]
+    #[arg(id = "notation", long = "format", value_name = "text|json", value_enum)]
+    #[arg(default_value = "text", hide_possible_values = true)]
     pub format: Format,
 }
 
@@ -127,6 +129,7 @@ pub struct Report {
     pub prometheus_token: Option<PathBuf>,
 
     /// Notation
-    #[arg(id = "notation", long = "format", value_enum, default_value = "text")]
+    #[arg(id = "notation", long = "format", value_name = "text|markdown|json", value_enum)]
+    #[arg(default_value = "text", hide_possible_values = true)]
     pub format: ReportFormat,
 }

@@ -86,7 +86,7 @@ pub async fn look_at(path: &Path, procfs: &Path, patience: Duration) -> Option<P
     let (path, procfs): (PathBuf, PathBuf) = (path.into(), procfs.into());
     let (tell, told) = oneshot::channel();
     // Detached: what a dead mount holds up ends with the process.
-    std::thread::spawn(move || tell.send(place(&path, &procfs)));
+    std::thread::spawn(move || drop(tell.send(place(&path, &procfs))));
     tokio::time::timeout(patience, told).await.ok()?.ok()
 }
 

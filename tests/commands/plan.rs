@@ -67,8 +67,8 @@ fn sglang_has_no_connector() {
 
 /// The text of the block whose heading starts so.
 fn block(answer: &Value, what: &str) -> String {
-    let blocks = answer["tiers"].as_array().unwrap().iter().flat_map(|tier| tier["launch"].as_array().unwrap());
-    let found = blocks.filter(|block| block["what"].as_str().unwrap().starts_with(what)).next();
+    let mut blocks = answer["tiers"].as_array().unwrap().iter().flat_map(|tier| tier["launch"].as_array().unwrap());
+    let found = blocks.find(|block| block["what"].as_str().unwrap().starts_with(what));
     found.unwrap_or_else(|| panic!("no block {what}: {answer}"))["text"].as_str().unwrap().to_owned()
 }
 

@@ -119,35 +119,7 @@ fn without_an_engine_there_is_no_report() {
     report(&Bench::serving("node_load1 1\n"), &[]).says(1, &["No data"]);
 }
 
-/// Writes a history of one sample a minute from two hours before to one hour after a moment.
-struct Writer {
-    text: String,
-    /// Seconds since 1970 of the first sample.
-    start: u64,
-    minutes: u64,
-}
-
-impl Writer {
-    fn new(start: u64) -> Writer {
-        Writer { text: String::new(), start, minutes: 180 }
-    }
-
-    /// A family with its samples as a function of seconds since the begin.
-    fn family(&mut self, kind: &str, name: &str, series: &[(&str, &dyn Fn(f64) -> f64)]) -> &mut Writer {
-        // In OpenMetrics a counter's family is named without the ending of its samples.
-        let family = name.strip_suffix("_total").unwrap_or(name);
-        writeln!(self.text, "# TYPE {family} {kind}").unwrap();
-        for (labels, value) in series {
-            for minute in 0..=self.minutes {
-                let second = minute * 60;
-                writeln!(self.text, "{name}{{{labels}}} {} {}", value(second as f64), self.start + second).unwrap();
-            }
-        }
-        self
-    }
-}
-
-/// 2024-05-01T06:00:00Z and the day after. The windows begin an hour later.
+/// 2024-05-01T06:00:00Z and the day after. The windows begin an hour later and end an hour before the samples do.
 const BEFORE: u64 = 1_714_543_200;
 const AFTER: u64 = BEFORE + 86_400;
 const WINDOWS: [&str; 4] = [
@@ -157,95 +129,94 @@ const WINDOWS: [&str; 4] = [
     "2024-05-02T09:00:00+02:00..2024-05-02T10:00:00+02:00",
 ];
 
-/// What a counter has reached that rises with one rate until a moment and with another then.
-fn bent(at: f64, first: f64, then: f64) -> impl Fn(f64) -> f64 {
-    move |second: f64| first * second.min(at) + then * (second - at).max(0.0)
+/// A value as a function of seconds since the begin of its day's samples.
+type Curve = Box<dyn Fn(f64) -> f64>;
+
+/// Rises with one rate.
+fn line(rate: f64) -> Curve {
+    Box::new(move |second| rate * second)
 }
 
-/// Two days: one without the tier, one with it. For a third of each window, 20 minutes, things are worse.
-fn two_days() -> String {
-    // 20 minutes into the window.
-    const BEND: f64 = 3600.0 + 1200.0;
-    let mut families: Vec<(&str, &str, Vec<String>)> = Vec::new();
-    let mut add = |kind, name, days: [(u64, Vec<(&str, Box<dyn Fn(f64) -> f64>)>); 2]| {
-        let mut lines = Vec::new();
-        for (start, series) in days {
-            for (labels, value) in series {
-                let mut day = Writer::new(start);
-                day.family(kind, name, &[(labels, &*value)]);
-                lines.extend(day.text.lines().skip(1).map(str::to_owned));
+fn constant(value: f64) -> Curve {
+    Box::new(move |_| value)
+}
+
+/// 20 minutes into the window, a third of it.
+const BEND: f64 = 3600.0 + 1200.0;
+
+/// Rises with one rate until the bend, and with another then.
+fn bent(first: f64, then: f64) -> Curve {
+    Box::new(move |second| first * second.min(BEND) + then * (second - BEND).max(0.0))
+}
+
+/// A history under construction: OpenMetrics with one sample a minute for three hours of each day.
+#[derive(Default)]
+struct Writer(String);
+
+impl Writer {
+    /// A family: its samples' name, and day, labels and curve of each series.
+    fn family(&mut self, kind: &str, name: &str, series: &[(u64, &str, Curve)]) {
+        // In OpenMetrics a counter's family is named without the ending of its samples.
+        let family = if kind == "counter" { name.strip_suffix("_total").unwrap() } else { name };
+        writeln!(self.0, "# TYPE {family} {kind}").unwrap();
+        for (start, labels, curve) in series {
+            for minute in 0..=180_u32 {
+                let value = curve(f64::from(60 * minute));
+                writeln!(self.0, "{name}{{{labels}}} {value} {}", start + u64::from(60 * minute)).unwrap();
             }
         }
-        families.push((kind, name, lines));
-    };
-    let engine = "engine=\"0\",model_name=\"m\"";
-    let ram = "engine=\"0\",model_name=\"m\",tier=\"ram\"";
-    let line = |rate: f64| -> Box<dyn Fn(f64) -> f64> { Box::new(move |second| rate * second) };
-    let same = |value: f64| -> Box<dyn Fn(f64) -> f64> { Box::new(move |_| value) };
-    add(
-        "counter",
-        "vllm:prompt_tokens_total",
-        [(BEFORE, vec![(engine, line(1000.0))]), (AFTER, vec![(engine, line(2000.0))])],
-    );
-    // 90 % and then 60 %; 50 % and then 12 %.
-    let computed = "engine=\"0\",model_name=\"m\",source=\"local_compute\"";
-    add(
-        "counter",
-        "vllm:prompt_tokens_by_source_total",
-        [
-            (BEFORE, vec![(computed, Box::new(bent(BEND, 900.0, 600.0)))]),
-            (AFTER, vec![(computed, Box::new(bent(BEND, 1000.0, 240.0)))]),
-        ],
-    );
-    add(
-        "counter",
-        "vllm:num_preemptions_total",
-        [(BEFORE, vec![(engine, line(12.0 / 3600.0))]), (AFTER, vec![(engine, same(7.0))])],
-    );
-    // Before: three quarters of the steps take at most 75 ms, none less than 50 ms, so half take at most
-    // 50 + 25 × (50 ÷ 75) ms = 66.7 ms. After: 10 + 15 × (50 ÷ 75) ms = 20 ms.
-    let buckets = |counts: [f64; 5]| -> Vec<(&'static str, Box<dyn Fn(f64) -> f64>)> {
-        const LE: [&str; 5] = [
-            "engine=\"0\",model_name=\"m\",le=\"0.01\"",
-            "engine=\"0\",model_name=\"m\",le=\"0.025\"",
-            "engine=\"0\",model_name=\"m\",le=\"0.05\"",
-            "engine=\"0\",model_name=\"m\",le=\"0.075\"",
-            "engine=\"0\",model_name=\"m\",le=\"+Inf\"",
-        ];
-        LE.into_iter().zip(counts).map(|(le, rate)| (le, line(rate))).collect()
-    };
-    add(
-        "gauge",
-        "vllm:inter_token_latency_seconds_bucket",
-        [(BEFORE, buckets([0.0, 0.0, 0.0, 75.0, 100.0])), (AFTER, buckets([0.0, 75.0, 90.0, 100.0, 100.0]))],
-    );
-    // 467 GiB an hour at 13.4 GB/s; half of that at half the speed in the first 20 minutes.
-    let rate = 467.0 * 1_073_741_824.0 / 3600.0;
-    add("counter", "kvtier_tier_reloaded_bytes_total", [(BEFORE, vec![]), (AFTER, vec![(ram, line(rate))])]);
-    add(
-        "counter",
-        "kvtier_tier_reload_seconds_total",
-        [(BEFORE, vec![]), (AFTER, vec![(ram, Box::new(bent(BEND, rate / 6.7e9, rate / 13.4e9)))])],
-    );
-    add("gauge", "kvtier_tier_size_bytes", [(BEFORE, vec![]), (AFTER, vec![(ram, same(1000.0))])]);
-    let filling = move |second: f64| if second < BEND { 500.0 } else { 1000.0 };
-    add("gauge", "kvtier_tier_fill_upper_bound_bytes", [(BEFORE, vec![]), (AFTER, vec![(ram, Box::new(filling))])]);
-    let served = "engine=\"0\",model_name=\"m\",source=\"ram\"";
-    add("counter", "kvtier_tier_served_tokens_total", [(BEFORE, vec![]), (AFTER, vec![(served, line(1000.0))])]);
-    // 674 MiB, and once 400 MiB.
-    let gpu = "gpu=\"0\",uuid=\"GPU-aaaa\"";
-    let dip = move |second: f64| if second == 5400.0 { 419_430_400.0 } else { 706_740_224.0 };
-    add(
-        "gauge",
-        "kvtier_gpu_memory_free_bytes",
-        [(BEFORE, vec![(gpu, same(3_221_225_472.0))]), (AFTER, vec![(gpu, Box::new(dip))])],
-    );
-    let mut text = String::new();
-    for (kind, name, lines) in families {
-        let family = if kind == "counter" { name.strip_suffix("_total").unwrap() } else { name };
-        writeln!(text, "# TYPE {family} {kind}\n{}", lines.join("\n")).unwrap();
     }
-    text + "# EOF\n"
+
+    fn ended(self) -> String {
+        self.0 + "# EOF\n"
+    }
+}
+
+const ENGINE: &str = "engine=\"0\",model_name=\"m\"";
+const RAM: &str = "engine=\"0\",model_name=\"m\",tier=\"ram\"";
+
+/// One day without the tier and one with it. For the first third of each window things are worse, so that a mean
+/// would not be the median.
+fn two_days() -> String {
+    let mut days = Writer::default();
+    engine(&mut days);
+    tier(&mut days);
+    // 674 MiB, and once 400 MiB.
+    let dip: Curve = Box::new(|second| if second == 5400.0 { 419_430_400.0 } else { 706_740_224.0 });
+    let gpu = "gpu=\"0\",uuid=\"GPU-aaaa\"";
+    let free = [(BEFORE, gpu, constant(3_221_225_472.0)), (AFTER, gpu, dip)];
+    days.family("gauge", "kvtier_gpu_memory_free_bytes", &free);
+    days.ended()
+}
+
+/// Prompt tokens: 90 % and then 60 % computed; on the other day 50 % and then 12 %. Preemptions: 12 an hour, and none.
+fn engine(days: &mut Writer) {
+    let prompt = [(BEFORE, ENGINE, line(1000.0)), (AFTER, ENGINE, line(2000.0))];
+    days.family("counter", "vllm:prompt_tokens_total", &prompt);
+    let source = format!("{ENGINE},source=\"local_compute\"");
+    let computed = [(BEFORE, &*source, bent(900.0, 600.0)), (AFTER, &*source, bent(1000.0, 240.0))];
+    days.family("counter", "vllm:prompt_tokens_by_source_total", &computed);
+    let preemptions = [(BEFORE, ENGINE, line(12.0 / 3600.0)), (AFTER, ENGINE, constant(7.0))];
+    days.family("counter", "vllm:num_preemptions_total", &preemptions);
+    // Before: of 100 steps a second 75 take 50 to 75 ms, so half take at most 50 + 25 × (50 ÷ 75) = 66.7 ms.
+    // After: 75 take 10 to 25 ms: 10 + 15 × (50 ÷ 75) = 20 ms.
+    let bounds = ["0.01", "0.025", "0.05", "0.075", "+Inf"].map(|le| format!("{ENGINE},le=\"{le}\""));
+    let rates = [(BEFORE, [0.0, 0.0, 0.0, 75.0, 100.0]), (AFTER, [0.0, 75.0, 90.0, 100.0, 100.0])];
+    let day = |(day, rates): (u64, [f64; 5])| bounds.iter().zip(rates).map(move |(le, rate)| (day, &**le, line(rate)));
+    let buckets: Vec<_> = rates.into_iter().flat_map(day).collect();
+    days.family("gauge", "vllm:inter_token_latency_seconds_bucket", &buckets);
+}
+
+/// 467 GiB an hour, at 6.7 and then at 13.4 GB/s; half full and then full; 1,000 tokens a second.
+fn tier(days: &mut Writer) {
+    let rate = 467.0 * 1_073_741_824.0 / 3600.0;
+    days.family("counter", "kvtier_tier_reloaded_bytes_total", &[(AFTER, RAM, line(rate))]);
+    days.family("counter", "kvtier_tier_reload_seconds_total", &[(AFTER, RAM, bent(rate / 6.7e9, rate / 13.4e9))]);
+    days.family("gauge", "kvtier_tier_size_bytes", &[(AFTER, RAM, constant(1000.0))]);
+    let filling: Curve = Box::new(|second| if second < BEND { 500.0 } else { 1000.0 });
+    days.family("gauge", "kvtier_tier_fill_upper_bound_bytes", &[(AFTER, RAM, filling)]);
+    let served = format!("{ENGINE},source=\"ram\"");
+    days.family("counter", "kvtier_tier_served_tokens_total", &[(AFTER, &*served, line(1000.0))]);
 }
 
 #[test]
@@ -317,12 +288,11 @@ fn matched(bench: &Bench, history: &History) {
 
 #[test]
 fn an_engine_that_is_scraped_twice_is_noticed() {
-    let mut day = Writer::new(BEFORE);
-    let line = |second: f64| 10.0 * second;
-    let (direct, through) =
-        ("engine=\"0\",job=\"vllm\",model_name=\"m\"", "engine=\"0\",job=\"kvtier\",model_name=\"m\"");
-    day.family("counter", "vllm:prompt_tokens_total", &[(direct, &line), (through, &line)]);
-    let history = History::of(&(day.text + "# EOF\n"));
+    let mut day = Writer::default();
+    let (direct, through) = (format!("{ENGINE},job=\"vllm\""), format!("{ENGINE},job=\"kvtier\""));
+    let series = [(BEFORE, &*direct, line(10.0)), (BEFORE, &*through, line(10.0))];
+    day.family("counter", "vllm:prompt_tokens_total", &series);
+    let history = History::of(&day.ended());
     let window = ["--before", WINDOWS[1], "--after", WINDOWS[1]];
     let words = [&["--prometheus", &*history.url], &window[..]].concat();
     // 3,600 s × 10, twice.

@@ -15,7 +15,7 @@ pub(super) fn ram_tier_on_unified_memory(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(why) = facts.unified() else { return Vec::new() };
     let tiers = match &facts.page {
         Ok(page) => page.ram_tiers().join(", "),
-        Err(_) => facts.settings.tier_sizes.contains_key("ram").then_some("ram").unwrap_or_default().to_owned(),
+        Err(_) => facts.settings.tier_sizes.keys().filter(|tier| *tier == "ram").cloned().collect(),
     };
     if tiers.is_empty() {
         return Vec::new();
