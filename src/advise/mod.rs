@@ -82,10 +82,8 @@ pub fn any_to_act_on(findings: &[Finding]) -> bool {
 /// The last line of an advice: how many of each.
 pub fn tally(findings: &[Finding]) -> String {
     let to_act = findings.iter().filter(|finding| finding.severity == Severity::Finding).count();
-    let count = |number: usize, what: &str| match number {
-        0 => format!("no {what}s"),
-        1 => format!("1 {what}"),
-        many => format!("{many} {what}s"),
-    };
-    format!("{}, {}.", count(to_act, "finding"), count(findings.len() - to_act, "remark"))
+    let count = |number: usize, what: &str| if number == 0 { format!("no {what}s") } else { words::many(number, what) };
+    let (findings, remarks) = (count(to_act, "finding"), count(findings.len() - to_act, "remark"));
+    // The first word of a sentence.
+    format!("{}, {remarks}.", findings.replacen("no", "No", 1))
 }

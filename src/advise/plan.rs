@@ -15,7 +15,7 @@ use super::Finding;
 use super::check::{disk, shm};
 use super::launch::{self, Block};
 use super::lmcache::Disk;
-use super::words::{count, short_size, size, wrapped};
+use super::words::{count, many, short_size, size, wrapped};
 use crate::host::facts::BoxFacts;
 use crate::host::{Place, Standing};
 
@@ -215,11 +215,10 @@ impl Planner<'_> {
         let tokens = self.wish.longest_request.min(pool) as f64;
         let gib = (tokens * each / f64::from(self.wish.ranks) / GIB).ceil().max(1.0);
         let why = format!(
-            "The KV of one request of {} tokens at {} bytes, shared by {} rank(s), in whole GiB; of a longer request \
-             only a part is stored.",
+            "The KV of one request of {} tokens at {each} bytes, shared by {}, in whole GiB; of a longer request only a \
+             part is stored.",
             count(tokens),
-            each,
-            self.wish.ranks
+            many(self.wish.ranks as usize, "rank")
         );
         (gib, why)
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{PATIENCE, fetch, look, print_as, status, unknown_text};
 use crate::advise::check::{self, Facts, link_is_low};
 use crate::advise::lmcache::Config;
-use crate::advise::words::short_size;
+use crate::advise::words::{many, short_size};
 use crate::advise::{Finding, any_to_act_on, tally};
 use crate::bound;
 use crate::cli::{Check, Cli};
@@ -142,13 +142,13 @@ fn looked_at(facts: &Facts<'_>) -> Vec<String> {
     if let Ok(page) = &facts.page {
         let snapshot = &page.survey.snapshot;
         lines.push(format!(
-            "{}: {} metric names, {} {}, {} engine(s), {} tier(s)",
+            "{}: {} metric names, {} {}, {}, {}",
             facts.upstream,
             page.survey.names.len(),
             snapshot.engine_kind.unwrap_or("no known engine"),
             snapshot.version_range.as_deref().unwrap_or("of unknown version"),
-            page.engines.len(),
-            page.engines.iter().map(|engine| engine.tiers.len()).sum::<usize>()
+            many(page.engines.len(), "engine"),
+            many(page.engines.iter().map(|engine| engine.tiers.len()).sum(), "tier")
         ));
     }
     let size = |bytes: Option<f64>| bytes.map_or("an unknown size".to_owned(), short_size);

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::{PATIENCE, look, print_as, status, unknown_text};
 use crate::advise::plan::{self, Engine, Ground, PlannedTier, Wish};
+use crate::advise::words::many;
 use crate::advise::{Finding, any_to_act_on, tally};
 use crate::cli::{Cli, Plan};
 use crate::host::facts;
@@ -67,10 +68,10 @@ impl Answer {
         let (unknown, tally) = (unknown_text(&self.unknown), tally(&self.findings));
         let gap = if unknown.is_empty() { "" } else { "\n" };
         format!(
-            "kvtier-exporter plan for {}, {} engine(s) of {} rank(s) on this box\n\n{tiers}{findings}{}{gap}{tally}\n",
+            "kvtier-exporter plan for {}, {} of {} on this box\n\n{tiers}{findings}{}{gap}{tally}\n",
             self.engine,
-            self.engines,
-            self.ranks,
+            many(self.engines as usize, "engine"),
+            many(self.ranks as usize, "rank"),
             unknown.trim_start()
         )
     }

@@ -107,7 +107,7 @@ async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Ta
         let window = span.at(now).map_err(|why| anyhow!("--{name}: {why}"))?;
         let readings = prometheus.readings(name, &window).await?;
         if readings.cells.is_empty() {
-            empty.push(format!("No data for {name}: {address} has nothing from {}.", window.text()));
+            empty.push(format!("No data for {name}: {} has nothing from {}.", prometheus.shown, window.text()));
         } else if let Some(times) = prometheus.times_scraped(&window).await?.filter(|times| *times > 1.0) {
             twice.push(twice_note(name, times));
         }

@@ -9,13 +9,13 @@ use serde_json::json;
 use crate::bench::{Bench, GIB, MIB, capture, full, gpu, replaced, shape};
 use crate::program::upstream::{Upstream, ok, response};
 
-const FINE: &str = "no findings, no remarks.";
+const FINE: &str = "No findings, no remarks.";
 
 #[test]
 fn a_box_on_which_all_is_well_gives_no_finding() {
     let bench = Bench::serving(full());
     let said = bench.check(&[]);
-    said.says(0, &[FINE, "vllm 0.33+, 1 engine(s), 1 tier(s)", "40.0 GiB in all", "RTX 5090): 2.0 GiB free"]);
+    said.says(0, &[FINE, "vllm 0.33+, 1 engine, 1 tier", "40.0 GiB in all", "RTX 5090): 2.0 GiB free"]);
     assert_eq!(said.err, "", "nothing but the answer");
     said.is_silent_about(&["Not known"]);
 }
@@ -259,7 +259,7 @@ fn room_beside_a_tier_that_runs() {
     };
     left(200 * MIB)
         .says(1, &["FINDING shm-headroom-low", "the engine's memory limit leaves 200.0 MiB (209,715,200 bytes)"]);
-    left(700 * MIB).says(0, &["remark shm-headroom-low", "no findings, 1 remark."]);
+    left(700 * MIB).says(0, &["remark shm-headroom-low", "No findings, 1 remark."]);
     left(2 * GIB).says(0, &[FINE]);
 }
 
@@ -324,7 +324,7 @@ fn gpu_memory_that_runs_out() {
     free(400 * MIB)
         .says(1, &["FINDING gpu-headroom-low", "RTX 5090) has 400.0 MiB (419,430,400 bytes) of 31.8 GiB free"]);
     free(512 * MIB).says(0, &["remark gpu-headroom-low"]);
-    free(674 * MIB).says(0, &["remark gpu-headroom-low", "no findings, 1 remark."]);
+    free(674 * MIB).says(0, &["remark gpu-headroom-low", "No findings, 1 remark."]);
     free(1024 * MIB).says(0, &[FINE]);
     let refuses = changed_memory("!3");
     let said = Bench::serving(full()).driver(&refuses).check(&[]);

@@ -15,7 +15,7 @@ fn the_worked_case() {
     let said = plan(&Bench::new(), &WORKED);
     // 34,359,738,368 ÷ 36,166 = 950,056.36…; ÷ 235,074 = 4.0415…; 16 lanes × 3.938 GB/s = 63.0 GB/s
     said.says(0, &["holds 950,056 tokens, 4.04 times the 235,074 tokens of the GPU pool"]);
-    said.says(0, &["--kv-offloading-size 32 --kv-offloading-backend native", "no findings, no remarks."]);
+    said.says(0, &["--kv-offloading-size 32 --kv-offloading-backend native", "No findings, no remarks."]);
     said.says(0, &["32.0 GiB (34,359,738,368 bytes) in /", "generation 5 with 16 lanes moves 63.0 GB/s"]);
     assert_eq!(said.err, "");
     let unknown = plan(&Bench::new(), &["--engine=vllm", "--ram=32GiB"]);
@@ -140,7 +140,7 @@ fn free_space_and_inodes_bound_the_disk() {
         1,
         &["FINDING disk-inodes-too-few", "makes 200 files of 256 tokens; 49 inodes are left", "max_local_disk_size"],
     );
-    disk("40MiB").says(0, &["no findings, no remarks."]);
+    disk("40MiB").says(0, &["No findings, no remarks."]);
     let missing = plan(&bench, &["--engine=vllm", "--disk=1MiB", "--path", &format!("{kv}/new")]);
     missing.says(0, &["remark disk-tier-missing"]);
 }
@@ -149,7 +149,7 @@ fn free_space_and_inodes_bound_the_disk() {
 fn without_a_size_the_most_that_fits_is_told() {
     let said = plan(&Bench::new(), &["--engine=vllm", "--engines=2"]);
     // Shared memory of 40 GiB is the nearest wall: 20 GiB for each of two.
-    said.says(0, &["remark no-size-given", "leave 40.0 GiB", "20 GiB for each of 2 engine(s)"]);
+    said.says(0, &["remark no-size-given", "leave 40.0 GiB", "20 GiB for each of 2 engines"]);
 }
 
 #[test]

@@ -262,7 +262,10 @@ fn no_data(bench: &Bench, history: &History) {
     let said = report(bench, &words);
     said.says(
         1,
-        &["No data for before: http://127.0.0.1:", "has nothing from", "prompt tokens computed by prefill – 12.0 %"],
+        &[
+            &format!("No data for before: {} has nothing from", history.url),
+            "prompt tokens computed by prefill – 12.0 %",
+        ],
     );
     let halves = [
         "--prometheus",
