@@ -10,17 +10,17 @@
 //! (`--[no-]collector.NAME`) follows from its name.
 
 mod cgroup;
-mod disk;
+pub(crate) mod disk;
 pub mod facts;
-mod gpu;
+pub(crate) mod gpu;
 mod maps;
-mod memory;
+pub(crate) mod memory;
 mod mount;
 mod nvml;
 mod place;
 pub mod runner;
-mod scan;
-mod shm;
+pub(crate) mod scan;
+pub(crate) mod shm;
 mod space;
 mod walk;
 
