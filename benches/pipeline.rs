@@ -3,7 +3,14 @@
 //! `cargo bench --bench pipeline`. The absolute figures depend on the machine and on who else uses it; the ratios
 //! are what counts. Bodies are built from captures of real engines; each also runs with one bad line at its end,
 //! and what the pipeline makes of it is compared with what the program itself answers.
-#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, reason = "a bench prints")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench prints"
+)]
 
 use std::hint::black_box;
 
@@ -13,7 +20,6 @@ use kvtier_exporter::pipeline::{Format, MAIN, Source, process};
 use kvtier_exporter::settings::{HostFacts, Settings};
 use rustix::time::{ClockId, clock_gettime};
 
-#[allow(unreachable_pub, reason = "shared by benches")]
 mod support;
 
 const ROUNDS: usize = 7;
