@@ -322,8 +322,8 @@ impl Planner<'_> {
                 size(room)
             ),
             format!(
-                "That is the most that a RAM tier can take here: {gib} GiB for each of {} engine(s).",
-                self.wish.engines
+                "That is the most that a RAM tier can take here: {gib} GiB for each of {}.",
+                many(self.wish.engines as usize, "engine")
             ),
             "Say a size that leaves room for everything else, for example --ram 32GiB.",
         );

@@ -46,7 +46,8 @@ pub fn replaced(page: &str, from: &str, to: &str) -> String {
 /// How to get a mount namespace here: in a user namespace, or, where those are switched off, as root.
 static NAMESPACE: LazyLock<&[&str]> = LazyLock::new(|| {
     let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
-    let works = |way: &&&[&str]| Command::new("unshare").args(**way).arg("true").status().is_ok_and(|done| done.success());
+    let works =
+        |way: &&&[&str]| Command::new("unshare").args(**way).arg("true").status().is_ok_and(|done| done.success());
     let found = ways.iter().find(works);
     found.copied().expect("these tests mount a tmpfs: they need util-linux, and user namespaces or root")
 });
