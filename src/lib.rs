@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET /metrics ─► deadline = min(configured timeout, X-Prometheus-Scrape-Timeout-Seconds − 0.5 s)
-//!    ├─► upstream: one fetch shared by all waiting clients ─► bytes
+//!    ├─► upstreams, all at once: one fetch of each, shared by all waiting clients ─► bytes
 //!    │      [openmetrics] ─► exposition ─► dialect ─► model ─► bound ─┬─► correct
 //!    │                     (borrowed, total)   (engines, tiers)       └─► derive
 //!    │      a failure ─► kvtier_upstream_up 0 and its reason; the rest of the answer still comes
@@ -17,7 +17,8 @@
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
 //! | [`log`] | how a log line is written | I/O |
 //! | [`server`] | routes, limits, drain | I/O |
-//! | [`scrape`] | the way of one scrape: fetch, pipeline, host, own families | I/O |
+//! | [`healthcheck`] | asks a running exporter whether it serves | I/O |
+//! | [`scrape`] | the way of one scrape: fetches, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
 //! | [`pipeline`] | the pure middle as one function | pure |
 //! | [`openmetrics`] | an OpenMetrics page turned into text 0.0.4 | pure |
@@ -55,6 +56,7 @@ pub mod dialect;
 pub mod explain;
 pub mod exposition;
 pub mod family;
+pub mod healthcheck;
 pub mod host;
 pub mod log;
 pub mod merge;

@@ -10,7 +10,7 @@ use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
-use kvtier_exporter::{commands, demo, log, own};
+use kvtier_exporter::{commands, demo, healthcheck, log, own};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -53,8 +53,9 @@ fn run(cli: &Cli) -> Result<u8> {
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
         match &cli.command {
-            None => serve(cli, cli.upstream(), |_| {}).await.map(|()| 0),
+            None => serve(cli, cli.upstream.main(), |_| {}).await.map(|()| 0),
             Some(Command::Demo) => demo(cli).await.map(|()| 0),
+            Some(Command::Healthcheck { url }) => healthcheck(cli, url.clone()).await.map(|()| 0),
             Some(Command::Advice(advice)) => commands::run(cli, advice).await,
         }
     });
@@ -67,23 +68,28 @@ fn run(cli: &Cli) -> Result<u8> {
 async fn demo(cli: &Cli) -> Result<()> {
     let (engine, simulation) = demo::start(demo::Options::default()).await.context("cannot start the demo engine")?;
     tokio::spawn(simulation);
-    let upstream = Options { address: Address::parse(&engine.to_string())?, ..cli.upstream() };
+    let upstream = cli.upstream.without_credentials(&Address::parse(&engine.to_string())?);
     // The demo goes on where nobody reads its greeting.
     let greet = |exporter| drop(std::io::stdout().write_all(demo::greeting(engine, exporter).as_bytes()));
     serve(cli, upstream, greet).await
+}
+
+async fn healthcheck(cli: &Cli, url: Option<Address>) -> Result<()> {
+    let listen = cli.web.listen.first().context("there is no listen address")?;
+    Ok(healthcheck::ask(url, listen, cli.upstream.main().tls).await?)
 }
 
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
 async fn serve(cli: &Cli, upstream: Options, ready: impl FnOnce(SocketAddr)) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listeners = server::bind(&cli.web.listen).await?;
-    let scraper = Scraper::new(Client::new(upstream)?, cli.settings(), Host::start(&cli.host()));
-    tracing::info!(
-        version = own::BUILD.version,
-        revision = own::BUILD.revision,
-        upstream = scraper.upstream(),
-        "starting"
-    );
+    let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
+    let extras = extras.collect::<Result<Vec<_>>>()?;
+    let scraper = Scraper::new(Client::new(upstream)?, extras, cli.settings(), Host::start(&cli.host()));
+    tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");
+    for (upstream, url) in scraper.upstreams() {
+        tracing::info!(upstream, url, "scraping");
+    }
     let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;
     for address in &addresses {
         tracing::info!(%address, path = cli.web.telemetry_path, "listening");

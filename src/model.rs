@@ -305,6 +305,13 @@ impl Tier {
     }
 }
 
+/// The most engines that are told apart on a page: many times what one server runs. Label values come from outside,
+/// so something has to bound what is held and looked through for them.
+pub const MAX_ENGINES: usize = 1024;
+
+/// The most tiers of one engine.
+pub const MAX_TIERS: usize = 32;
+
 /// One engine of the page: a data-parallel replica with tiers of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
@@ -334,6 +341,8 @@ pub struct Engine {
     pub reset_evidence: Vec<String>,
     /// Its tiers, `ram` first.
     pub tiers: Vec<Tier>,
+    /// Takes what is said of tiers beyond the first [`MAX_TIERS`]. Nobody reads it.
+    pub beyond: Option<Box<Tier>>,
 }
 
 impl Engine {
@@ -353,6 +362,7 @@ impl Engine {
             block_tokens: None,
             reset_evidence: Vec::new(),
             tiers: Vec::new(),
+            beyond: None,
         }
     }
 
@@ -363,10 +373,16 @@ impl Engine {
 
     /// The tier of that name, made if it is not there yet.
     pub fn tier_or_insert(&mut self, name: &str, medium: Medium, connector: &'static str) -> &mut Tier {
-        let at = self.tiers.iter().position(|tier| tier.name == name).unwrap_or_else(|| {
-            self.tiers.push(Tier::new(name, medium, connector));
-            self.tiers.len() - 1
-        });
+        let at = match self.tiers.iter().position(|tier| tier.name == name) {
+            Some(at) => at,
+            None if self.tiers.len() >= MAX_TIERS => {
+                return self.beyond.get_or_insert_with(|| Box::new(Tier::new("", medium, connector)));
+            }
+            None => {
+                self.tiers.push(Tier::new(name, medium, connector));
+                self.tiers.len() - 1
+            }
+        };
         &mut self.tiers[at]
     }
 }
@@ -387,6 +403,8 @@ pub struct Snapshot {
     pub disk_claimed: Option<Fact>,
     /// What was read and could not be placed, in words.
     pub notes: Vec<String>,
+    /// Takes what is said of engines beyond the first [`MAX_ENGINES`]. Nobody reads it.
+    pub beyond: Option<Box<Engine>>,
 }
 
 impl Snapshot {
@@ -394,12 +412,24 @@ impl Snapshot {
     pub fn engine_or_insert(&mut self, model_name: &str, engine: &str) -> &mut Engine {
         let sought = (model_name, engine);
         let found = self.engines.binary_search_by(|e| (e.id.model_name.as_str(), e.id.engine.as_str()).cmp(&sought));
-        let at = found.unwrap_or_else(|at| {
-            let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
-            self.engines.insert(at, Engine::new(id));
-            at
-        });
+        let at = match found {
+            Ok(at) => at,
+            Err(_) if self.engines.len() >= MAX_ENGINES => return self.beyond(),
+            Err(at) => {
+                let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
+                self.engines.insert(at, Engine::new(id));
+                at
+            }
+        };
         &mut self.engines[at]
+    }
+
+    fn beyond(&mut self) -> &mut Engine {
+        let notes = &mut self.notes;
+        self.beyond.get_or_insert_with(|| {
+            notes.push(format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others"));
+            Box::new(Engine::new(EngineId { model_name: String::new(), engine: String::new() }))
+        })
     }
 
     /// The engines that serve this model; one with an empty `engine` label, made for it, where none does.
@@ -415,5 +445,26 @@ impl Snapshot {
         let mut found = self.engines.iter_mut().filter(|e| e.id.engine == engine);
         let first = found.next();
         if found.next().is_some() { None } else { first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_and_tiers_beyond_the_most_are_taken_note_of_and_not_kept() {
+        let mut snapshot = Snapshot::default();
+        for number in 0..MAX_ENGINES + 10 {
+            let engine = snapshot.engine_or_insert("m", &number.to_string());
+            assert_eq!(engine.id.engine == number.to_string(), number < MAX_ENGINES);
+        }
+        assert_eq!((snapshot.engines.len(), snapshot.notes.len()), (MAX_ENGINES, 1));
+        assert_eq!(snapshot.engine_or_insert("m", "3").id.engine, "3");
+        let engine = snapshot.engine_or_insert("m", "3");
+        for number in 0..MAX_TIERS + 10 {
+            engine.tier_or_insert(&number.to_string(), Medium::Disk, "x");
+        }
+        assert_eq!(engine.tiers.len(), MAX_TIERS);
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{AddressParser, units};
+use super::units;
+use super::upstream::Quiet;
 use crate::advise::plan;
 use crate::report::window::Span;
 use crate::upstream::Address;
@@ -45,7 +46,7 @@ pub struct Check {
     pub config: Option<PathBuf>,
 
     /// LMCache's internal server, asked for its configuration (GET /conf)
-    #[arg(id = "url", long = "lmcache.url", value_name = "ADDRESS", value_parser = AddressParser("--lmcache.url"))]
+    #[arg(id = "url", long = "lmcache.url", value_name = "ADDRESS", value_parser = Quiet(Address::parse))]
     pub url: Option<Address>,
 
     /// Notation
@@ -106,7 +107,7 @@ pub struct Report {
     pub interval: Option<Duration>,
 
     /// A Prometheus that has the history
-    #[arg(long = "prometheus", value_name = "URL", value_parser = AddressParser("--prometheus"))]
+    #[arg(long = "prometheus", value_name = "URL", value_parser = Quiet(Address::parse))]
     #[arg(requires_all = ["before", "after"])]
     pub prometheus: Option<Address>,
 

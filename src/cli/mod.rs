@@ -6,11 +6,11 @@
 mod advice;
 mod collectors;
 mod units;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -18,13 +18,17 @@ use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcomm
 use tracing::Level;
 
 pub use advice::{Check, Format, Plan, Report, ReportFormat};
+use upstream::Quiet;
+
 pub use collectors::Collectors;
 pub use units::Listen;
+pub use upstream::{Extra, Upstream};
 
+use crate::healthcheck;
 use crate::host;
 use crate::log;
 use crate::settings::Settings;
-use crate::upstream::{self, Address};
+use crate::upstream::Address;
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -65,6 +69,12 @@ pub struct Cli {
 pub enum Command {
     /// Run a simulated deployment and the exporter in front of it
     Demo,
+    /// Ask a running exporter whether it is healthy: exit status 0 or 1
+    Healthcheck {
+        /// Where it is asked, instead of the first --web.listen-address
+        #[arg(long = "url", value_name = "ADDRESS", value_parser = Quiet(healthcheck::address))]
+        url: Option<Address>,
+    },
     /// Something that is answered once.
     #[command(flatten)]
     Advice(Advice),
@@ -98,34 +108,6 @@ pub struct Web {
     /// Answer 502 instead of 200 while the upstream is down
     #[arg(long = "strict", value_parser = BoolishValueParser::new())]
     pub strict: bool,
-}
-
-/// What we fetch.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Upstream")]
-pub struct Upstream {
-    /// The engine: host:port, a URL, or unix:/path/to.sock
-    #[arg(long = "upstream", global = true, value_name = "ADDRESS", value_parser = AddressParser("--upstream"))]
-    #[arg(default_value = "http://127.0.0.1:8000/metrics")]
-    pub address: Address,
-
-    /// Longest wait for it; a scrape's own timeout can shorten it
-    #[arg(long = "upstream.timeout", global = true, value_name = "TIME", value_parser = units::duration)]
-    #[arg(default_value = "10s")]
-    pub timeout: Duration,
-
-    /// Largest body, packed and unpacked
-    #[arg(long = "upstream.max-bytes", global = true, value_name = "SIZE", value_parser = units::size)]
-    #[arg(default_value = "64MiB")]
-    pub max_bytes: u64,
-
-    /// File with a bearer token, read for every fetch
-    #[arg(long = "upstream.bearer-token-file", global = true, value_name = "FILE")]
-    pub bearer_token_file: Option<PathBuf>,
-
-    /// Certificates (PEM) to trust instead of the system's
-    #[arg(long = "upstream.ca-file", global = true, value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
 }
 
 /// What is known of the engine.
@@ -213,11 +195,11 @@ impl Cli {
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
         let mut command = Cli::command().mut_args(with_variable);
         let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
-        match cli.engine.twice() {
+        let tier = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
+        let extra = cli.upstream.twice().map(|name| format!("--upstream.extra is given twice with the name {name:?}"));
+        match tier.or(extra) {
             None => Ok(cli),
-            Some(tier) => {
-                Err(command.error(ErrorKind::ValueValidation, format!("--tier.size is given twice for tier {tier:?}")))
-            }
+            Some(said) => Err(command.error(ErrorKind::ValueValidation, said)),
         }
     }
 
@@ -248,17 +230,6 @@ impl Cli {
             nvml_library: self.host.nvml_library.clone(),
             gpu_unified: self.host.gpu_unified,
             collectors: self.host.collectors.0.clone(),
-        }
-    }
-
-    /// What to fetch, and within which limits.
-    pub fn upstream(&self) -> upstream::Options {
-        upstream::Options {
-            address: self.upstream.address.clone(),
-            timeout: self.upstream.timeout,
-            max_bytes: usize::try_from(self.upstream.max_bytes).unwrap_or(usize::MAX),
-            bearer_token_file: self.upstream.bearer_token_file.clone(),
-            ca_file: self.upstream.ca_file.clone(),
         }
     }
 }
@@ -300,26 +271,6 @@ fn with_variable(arg: Arg) -> Arg {
 
 fn variable(flag: &str) -> String {
     format!("KVTIER_{}", flag.to_ascii_uppercase().replace(['.', '-'], "_"))
-}
-
-/// Reads the upstream's address. clap would repeat a refused value, which may hold a password; this does not.
-#[derive(Clone)]
-struct AddressParser(&'static str);
-
-impl TypedValueParser for AddressParser {
-    type Value = Address;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        _: Option<&Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<Address, clap::Error> {
-        Address::parse(&value.to_string_lossy()).map_err(|error| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("the address after {} {error}", self.0))
-                .with_cmd(command)
-        })
-    }
 }
 
 #[cfg(test)]

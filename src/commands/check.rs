@@ -16,7 +16,7 @@ use crate::cli::{Check, Cli};
 use crate::host::facts::{self, BoxFacts, Gpu};
 use crate::host::{self, Place};
 use crate::pipeline::{self, Survey};
-use crate::upstream::{Address, Client, Options, UpstreamError};
+use crate::upstream::{Address, Client, UpstreamError};
 
 /// Between two looks at a link that is below its maximum.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ struct Answer {
 }
 
 pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
-    let client = Client::new(cli.upstream())?;
+    let client = Client::new(cli.upstream.main())?;
     let (page, (boxed, host), disks, lmcache) =
         tokio::join!(survey(cli, &client), look(cli), places(cli), lmcache_config(cli, flags));
     let (config, unreachable) = lmcache?;
@@ -105,7 +105,7 @@ async fn lmcache_config(cli: &Cli, flags: &Check) -> Result<(Option<Config>, Opt
     let path = if address.path == "/metrics" { "/conf".to_owned() } else { address.path.clone() };
     let address = Address { path: path.clone(), ..address.clone() };
     let shown = address.to_string();
-    let client = Client::new(Options { address, bearer_token_file: None, ..cli.upstream() })?;
+    let client = Client::new(cli.upstream.without_credentials(&address))?;
     let answer = client.fetch_other(&path).await.map_err(|error| format!("{shown} {error}."));
     match answer.and_then(|body| Config::from_json(&body, &shown)) {
         Ok(config) => Ok((Some(config), None)),

@@ -12,7 +12,7 @@ use crate::report::history::{self, QUESTIONS, TWICE};
 use crate::report::totals::{self, ByEngine};
 use crate::report::window::Window;
 use crate::report::{Readings, Table};
-use crate::upstream::{Address, Client, Options, UpstreamError};
+use crate::upstream::{Address, Client, Options, SecretFile, UpstreamError};
 use crate::{host::facts::BoxFacts, pipeline};
 
 pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
@@ -44,7 +44,7 @@ fn gpu_free(boxed: &BoxFacts) -> Option<f64> {
 }
 
 async fn from_one_scrape(cli: &Cli) -> Result<Table> {
-    let (engines, boxed) = scrape(cli, &Client::new(cli.upstream())?).await?;
+    let (engines, boxed) = scrape(cli, &Client::new(cli.upstream.main())?).await?;
     Ok(of_scrapes(cli, "since engine start", &engines, &boxed))
 }
 
@@ -59,7 +59,7 @@ fn of_scrapes(cli: &Cli, name: &str, engines: &ByEngine, boxed: &BoxFacts) -> Ta
 }
 
 async fn from_two_scrapes(cli: &Cli, interval: Duration) -> Result<Table> {
-    let client = Client::new(cli.upstream())?;
+    let client = Client::new(cli.upstream.main())?;
     let (earlier, _) = scrape(cli, &client).await?;
     wait(interval).await;
     let (later, boxed) = scrape(cli, &client).await?;
@@ -139,8 +139,8 @@ impl<'a> Prometheus<'a> {
     fn new(cli: &Cli, flags: &'a Report, address: &Address) -> Result<Prometheus<'a>> {
         // An address without a path means the metrics page elsewhere; here it means the root.
         let path = if address.path == "/metrics" { "" } else { address.path.trim_end_matches('/') };
-        let options =
-            Options { address: address.clone(), bearer_token_file: flags.prometheus_token.clone(), ..cli.upstream() };
+        let secret = flags.prometheus_token.clone().map(SecretFile::Bearer);
+        let options = Options { secret, ..cli.upstream.without_credentials(address) };
         let shown = address.to_string();
         let shown = shown.strip_suffix("/metrics").unwrap_or(&shown).to_owned();
         Ok(Prometheus { client: Client::new(options)?, shown, prefix: path.to_owned(), matchers: &flags.matchers })
