@@ -45,12 +45,16 @@ impl<'a> Iterator for Iter<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.0.trim_start_matches([' ', '\t', ',']);
-        let (name, rest) = rest.split_once('=')?;
-        let quoted = rest.trim_start_matches([' ', '\t']).get(1..)?;
-        let end = closing_quote(quoted.as_bytes())?;
-        self.0 = quoted.get(end + 1..)?;
-        Some((name.trim_end_matches([' ', '\t']), quoted.get(..end)?))
+        // By bytes: names and values are short, and this runs for each label that a dialect asks for.
+        let bytes = self.0.as_bytes();
+        let blank = |b: &u8| matches!(b, b' ' | b'\t');
+        let start = bytes.iter().position(|b| !blank(b) && *b != b',')?;
+        let name_end = start + bytes[start..].iter().position(|b| *b == b'=' || blank(b))?;
+        let quote = name_end + bytes[name_end..].iter().position(|b| *b == b'"')? + 1;
+        let end = quote + closing_quote(&bytes[quote..])?;
+        let item = (&self.0[start..name_end], &self.0[quote..end]);
+        self.0 = &self.0[end + 1..];
+        Some(item)
     }
 }
 
@@ -58,7 +62,7 @@ impl<'a> Iterator for Iter<'a> {
 pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        at += text.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\'))?;
         match (text[at], text.get(at + 1)) {
             (b'"', _) => return Some(at),
             // A backslash escapes any byte but a line end; which byte one before a NUL escapes is nobody's business.
