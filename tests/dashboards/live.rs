@@ -30,10 +30,21 @@ const MAY_BE_EMPTY: &[(&str, &str)] = &[
 
 /// Panels that only an engine with a tier can fill.
 const ONLY_WITH_A_TIER: &[&str] = &[
-    "Served by the tier", "Reload and store", "Tier fill, upper bound, and the raw gauge", "Bytes moved", "Mean size of a copy",
-    "Turnover: time to write the tier over once", "Stores refused and skipped", "Secondary tiers: found there",
-    "Secondary tiers: failed jobs", "Tier fill, upper bound", "Pinned (raw gauge)", "Sign that the tier was emptied",
-    "Bytes in the tier, upper bound", "Slots held by copies", "Tiers", "Time spent copying", "Promoted and written",
+    "Served by the tier",
+    "Reload and store",
+    "Tier fill, upper bound, and the raw gauge",
+    "Bytes moved",
+    "Mean size of a copy",
+    "Turnover: time to write the tier over once",
+    "Stores refused and skipped",
+    "Secondary tiers: found there",
+    "Secondary tiers: failed jobs",
+    "Tier fill, upper bound",
+    "Tier emptied?",
+    "Bytes in the tier, upper bound",
+    "Slots held by copies",
+    "Time spent copying",
+    "Promoted and written",
 ];
 
 /// A fleet of two: `tiered` with the demo engine, `plain` with an engine without a tier.
@@ -52,7 +63,8 @@ impl Fleet {
         let upstream = Upstream::start(move |_| vec![ok(&page)]);
         let plain = Exporter::start(&upstream.url(), &[]);
         let target = |address: String, name: &str| json!({"targets": [address], "labels": {"instance": name}});
-        let targets = [target(tiered.exporter.address.to_string(), "tiered"), target(plain.address.to_string(), "plain")];
+        let targets =
+            [target(tiered.exporter.address.to_string(), "tiered"), target(plain.address.to_string(), "plain")];
         let prometheus = Prometheus::running(&json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "scrape_configs": [{"job_name": "kvtier", "static_configs": targets}],
@@ -63,7 +75,13 @@ impl Fleet {
     /// Asks as Grafana does with this instance chosen. NaN is no data.
     fn ask(&self, query: &str, instance: &str) -> Vec<(Value, f64)> {
         let window = format!("{WINDOW}s");
-        let values = [("instance", instance), ("job", ".+"), ("model_name", ".+"), ("engine", ".+"), ("__rate_interval", &window)];
+        let values = [
+            ("instance", instance),
+            ("job", ".+"),
+            ("model_name", ".+"),
+            ("engine", ".+"),
+            ("__rate_interval", &window),
+        ];
         let query = substitute(query, &values);
         let all = self.prometheus.instant(&query).unwrap_or_else(|| panic!("Prometheus refuses {query}"));
         all.into_iter().filter(|(_, value)| !value.is_nan()).collect()
@@ -134,7 +152,8 @@ fn every_query_finds_something(fleet: &Fleet) {
     let may_be_empty = |query: &str| MAY_BE_EMPTY.iter().any(|(part, _)| query.contains(part));
     let panels = fleet.panels();
     let targets = panels.iter().flat_map(|panel| list(&panel["targets"]));
-    let mut missing: Vec<&str> = targets.map(|target| text(target, "expr")).filter(|query| !may_be_empty(query)).collect();
+    let mut missing: Vec<&str> =
+        targets.map(|target| text(target, "expr")).filter(|query| !may_be_empty(query)).collect();
     let deadline = Instant::now() + PATIENCE;
     while !missing.is_empty() {
         assert!(Instant::now() < deadline, "no data: {missing:#?}");
@@ -146,14 +165,15 @@ fn every_query_finds_something(fleet: &Fleet) {
         assert!(sure, "{} may be empty", text(panel, "title"));
     }
     let notes = fleet.boards.iter().flat_map(|board| list(&board.json["annotations"]["list"]));
-    let restarts: Vec<_> = notes.filter(|one| one["builtIn"] != 1).map(|one| fleet.ask(text(one, "expr"), "tiered")).collect();
+    let restarts: Vec<_> =
+        notes.filter(|one| one["builtIn"] != 1).map(|one| fleet.ask(text(one, "expr"), "tiered")).collect();
     assert!(!restarts[0].is_empty(), "both engines of the demo have started once");
 }
 
 /// Figures that were given to the demo and the stub, or follow from them by hand.
 fn what_stands_still(fleet: &Fleet) {
     let servers: Vec<f64> = fleet.shows("Engine servers", ".+").into_iter().map(|(_, value)| value).collect();
-    assert_eq!(servers, [2.0, 0.0, 0.0], "up, down, no exporter");
+    assert_eq!(servers, [2.0, 0.0, 0.0], "up, down, lost");
     // Two engines, each with 32 GiB in chunks of 16 MiB, of 464 tokens each; and 507 GPU blocks of 464 tokens.
     assert_eq!(fleet.value("Room in tokens", "ram tier"), 2.0 * 2048.0 * 464.0);
     assert_eq!(fleet.value("Room in tokens", "GPU"), 2.0 * 507.0 * 464.0);
@@ -178,7 +198,9 @@ fn what_moves(fleet: &Fleet) {
     let pinned = |truth: &Truth| truth.pinned_bytes as f64 / truth.size_bytes as f64;
     fleet.agrees(title, "pinned ram (raw gauge)", |truths| pinned(&truths[0]).max(pinned(&truths[1])));
     let computed = |truth: &Truth| truth.computed_tokens as f64 / truth.prompt_tokens as f64;
-    fleet.agrees("Share computed by prefill, now and before", "since start", |t| (computed(&t[0]) + computed(&t[1])) / 2.0);
+    fleet.agrees("Share computed by prefill, now and before", "since start", |t| {
+        (computed(&t[0]) + computed(&t[1])) / 2.0
+    });
 }
 
 /// Rates: what went on between two moments a window apart. Scrapes do not fall on the window's ends.
@@ -192,7 +214,8 @@ fn what_is_measured_over_a_window(fleet: &Fleet) {
         after = fleet.engine.truth();
     }
     let passed = (after[0].age_seconds - before[0].age_seconds) / SPEED;
-    let grown = |of: fn(&Truth) -> u64| after.iter().map(of).sum::<u64>() as f64 - before.iter().map(of).sum::<u64>() as f64;
+    let grown =
+        |of: fn(&Truth) -> u64| after.iter().map(of).sum::<u64>() as f64 - before.iter().map(of).sum::<u64>() as f64;
     let (computed, prompt) = (grown(|t| t.computed_tokens), grown(|t| t.prompt_tokens));
     assert_near(fleet.value("Computed by prefill", "__auto"), computed / prompt, 0.25);
     assert_near(fleet.value("Bytes moved", "reload ram"), grown(|t| t.reloaded_bytes) / passed, 0.25);

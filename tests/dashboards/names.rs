@@ -72,7 +72,8 @@ impl Known {
             found.extend(odd.map(|one| format!("no label {} on {}", one.name, selector.metric())));
             all.extend(own);
         }
-        let shown = legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()).map(|name| name.trim().to_owned());
+        let shown =
+            legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()).map(|name| name.trim().to_owned());
         let odd = labels(&expr).into_iter().chain(shown).filter(|name| !all.contains(&**name));
         found.extend(odd.map(|name| format!("no label {name} in {query}")));
         found
@@ -85,7 +86,9 @@ fn asked(board: &Value) -> Vec<(String, String)> {
     let targets = targets.map(|target| (text(target, "expr").to_owned(), text(target, "legendFormat").to_owned()));
     let notes = list(&board["annotations"]["list"]).filter(|one| one["builtIn"] != 1);
     let notes = notes.map(|one| (text(one, "expr").to_owned(), String::new()));
-    let series = |one: &Value| text(&one["query"], "query").strip_prefix("label_values(")?.rsplit_once(", ").map(|(s, _)| s.to_owned());
+    let series = |one: &Value| {
+        text(&one["query"], "query").strip_prefix("label_values(")?.rsplit_once(", ").map(|(s, _)| s.to_owned())
+    };
     let variables = list(&board["templating"]["list"]).filter_map(series).map(|series| (series, String::new()));
     targets.chain(notes).chain(variables).collect()
 }
@@ -93,7 +96,7 @@ fn asked(board: &Value) -> Vec<(String, String)> {
 #[test]
 fn every_name_in_a_query_is_on_a_page() {
     let engine = Engine::start(240.0);
-    let page = "tests/fixtures/lmcache-0.5.6-real-storage-2-full/page.prom";
+    let page = "tests/fixtures/lmcache-0.5.6-disk/page.prom";
     let lmcache = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
     let lmcache = Upstream::start(move |_| vec![ok(&lmcache)]);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -103,7 +103,9 @@ pub fn labels(expr: &Expr) -> BTreeSet<String> {
 pub fn is_guarded(expr: &Expr) -> bool {
     match expr {
         Expr::Paren(node) => is_guarded(&node.expr),
-        Expr::Binary(node) => node.op.id() == token::T_GTR && matches!(&*node.rhs, Expr::NumberLiteral(n) if n.val == 0.0),
+        Expr::Binary(node) => {
+            node.op.id() == token::T_GTR && matches!(&*node.rhs, Expr::NumberLiteral(n) if n.val == 0.0)
+        }
         _ => false,
     }
 }

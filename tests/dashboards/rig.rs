@@ -78,8 +78,20 @@ impl Rig {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let (shm, disk, library) = (text(&shm), text(&disk), text(stub.library()));
         let flags = [
-            "--collector.shm", "--path.shm", &shm, "--collector.memory", "--collector.disk", "--path.disk-tier", &disk,
-            "--collector.gpu", "--nvml.library", &library, "--tier.size", "32GiB", "--engine.ranks", "1",
+            "--collector.shm",
+            "--path.shm",
+            &shm,
+            "--collector.memory",
+            "--collector.disk",
+            "--path.disk-tier",
+            &disk,
+            "--collector.gpu",
+            "--nvml.library",
+            &library,
+            "--tier.size",
+            "32GiB",
+            "--engine.ranks",
+            "1",
         ];
         Rig { exporter: Exporter::start(upstream, &flags), _stub: stub, _root: root }
     }

@@ -90,7 +90,9 @@ const BAD: &[Bad] = &[
     ("counters under rate", EXPR, || json!("kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}")),
     ("counters under rate", EXPR, || json!("vllm:a_sum{job=~\"$job\", instance=~\"$instance\"}")),
     ("rate interval", EXPR, || json!("rate(kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}[5m])")),
-    ("guarded division", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / kvtier_b{job=~\"$job\", instance=~\"$instance\"}")),
+    ("guarded division", EXPR, || {
+        json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / kvtier_b{job=~\"$job\", instance=~\"$instance\"}")
+    }),
     ("no invented zero", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} or vector(0)")),
     ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / 1e9")),
     ("no unit arithmetic", EXPR, || json!("100 * kvtier_b{job=~\"$job\", instance=~\"$instance\"}")),

@@ -15,7 +15,9 @@ const TOKENS_PER_SECOND: &str = "count:tok/s";
 pub fn titles(board: &Value) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let all = panels_and_rows(board).into_iter().map(|panel| text(panel, "title"));
-    all.filter(|title| title.is_empty() || !seen.insert(*title)).map(|title| format!("no title of its own: {title:?}")).collect()
+    all.filter(|title| title.is_empty() || !seen.insert(*title))
+        .map(|title| format!("no title of its own: {title:?}"))
+        .collect()
 }
 
 /// What it means; then, behind a blank line, exactly the families that it shows.
@@ -63,7 +65,8 @@ pub fn units(board: &Value) -> Vec<String> {
 /// Steps of all thresholds of a panel.
 fn threshold_steps(panel: &Value) -> Vec<&Vec<Value>> {
     let config = &panel["fieldConfig"];
-    let own = list(&config["overrides"]).flat_map(|one| list(&one["properties"])).filter(|one| one["id"] == "thresholds");
+    let own =
+        list(&config["overrides"]).flat_map(|one| list(&one["properties"])).filter(|one| one["id"] == "thresholds");
     let all = own.map(|one| &one["value"]).chain([&config["defaults"]["thresholds"]]);
     all.filter_map(|thresholds| thresholds["steps"].as_array()).collect()
 }
@@ -83,5 +86,9 @@ pub fn no_alarm_on_a_share(board: &Value) -> Vec<String> {
     let fault = |panel: &&Value| {
         text(&panel["fieldConfig"]["defaults"], "unit") == "percentunit" && threshold_steps(panel).iter().any(alarming)
     };
-    panels(board).into_iter().filter(fault).map(|panel| format!("{}: a share with an alarm", text(panel, "title"))).collect()
+    panels(board)
+        .into_iter()
+        .filter(fault)
+        .map(|panel| format!("{}: a share with an alarm", text(panel, "title")))
+        .collect()
 }

@@ -43,7 +43,8 @@ fn findings(board: &Value) -> Vec<(&'static str, String)> {
 #[test]
 fn the_dashboards_keep_the_rules() {
     let boards = board::all();
-    let found: Vec<_> = boards.iter().flat_map(|board| findings(&board.json).into_iter().map(|f| (&board.name, f))).collect();
+    let found: Vec<_> =
+        boards.iter().flat_map(|board| findings(&board.json).into_iter().map(|f| (&board.name, f))).collect();
     assert!(found.is_empty(), "{found:#?}");
 }
 

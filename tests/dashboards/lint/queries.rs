@@ -11,7 +11,8 @@ use crate::query::{Selector, is_guarded, parse, selectors, walk};
 const OF_COUNTERS: [&str; 4] = ["rate", "irate", "increase", "resets"];
 
 /// Factors that turn one unit into another; that is the panel's unit to do.
-const FACTORS: [f64; 12] = [60.0, 3600.0, 86400.0, 100.0, 1e3, 1e6, 1e9, 1e12, 1024.0, 1_048_576.0, 1_073_741_824.0, 8.0];
+const FACTORS: [f64; 12] =
+    [60.0, 3600.0, 86400.0, 100.0, 1e3, 1e6, 1e9, 1e12, 1024.0, 1_048_576.0, 1_073_741_824.0, 8.0];
 
 fn of_panels(board: &Value) -> Vec<&str> {
     panels(board).into_iter().flat_map(queries).collect()

@@ -27,8 +27,13 @@ pub fn provisioned(board: &Value) -> Vec<String> {
 }
 
 /// The variables that every dashboard has, in this order: name and label.
-const VARIABLES: [(&str, &str); 5] =
-    [("datasource", "Data source"), ("job", "Job"), ("model_name", "Model"), ("instance", "Instance"), ("engine", "Engine")];
+const VARIABLES: [(&str, &str); 5] = [
+    ("datasource", "Data source"),
+    ("job", "Job"),
+    ("model_name", "Model"),
+    ("instance", "Instance"),
+    ("engine", "Engine"),
+];
 
 /// Data source first, then from wide to narrow; several values each, and All is one regular expression.
 pub fn variables(board: &Value) -> Vec<String> {
@@ -80,7 +85,11 @@ fn name_of(one: &Value) -> &str {
 pub fn ids(board: &Value) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let again = |panel: &&Value| !panel["id"].as_u64().is_some_and(|id| seen.insert(id));
-    panels_and_rows(board).into_iter().filter(again).map(|panel| format!("no id of its own: {}", name_of(panel))).collect()
+    panels_and_rows(board)
+        .into_iter()
+        .filter(again)
+        .map(|panel| format!("no id of its own: {}", name_of(panel)))
+        .collect()
 }
 
 /// x, y, width, height.
