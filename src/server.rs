@@ -1,6 +1,6 @@
 //! Our own HTTP side: listeners, routes, limits, and an end that comes in time.
 //!
-//! It knows nothing of metrics but their content type. HTTP/1 and plain text only.
+//! It knows nothing of metrics but their content type. HTTP/1 only.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::cli::Listen;
-use crate::own::BUILD;
+use crate::page;
 use crate::scrape::Scraper;
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
@@ -159,6 +159,7 @@ async fn connection(stream: TcpStream, site: Arc<Site>, mut ended: watch::Receiv
 enum Route {
     Metrics,
     Home,
+    Status,
     Debug,
     Healthy,
     Ready,
@@ -170,6 +171,7 @@ fn route(path: &str, telemetry_path: &str) -> Option<Route> {
     }
     match path {
         "/" => Some(Route::Home),
+        "/api/status" => Some(Route::Status),
         "/debug" => Some(Route::Debug),
         "/-/healthy" => Some(Route::Healthy),
         "/-/ready" => Some(Route::Ready),
@@ -191,7 +193,8 @@ async fn handle(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<
     Ok(match route {
         Route::Metrics => metrics(&site, patience).await,
         Route::Debug => plain(StatusCode::OK, site.scraper.explanation(patience).await),
-        Route::Home => answer(StatusCode::OK, "text/html; charset=utf-8", vec![home(&site).into()]),
+        Route::Home => home(&site),
+        Route::Status => status(&site, patience).await,
         Route::Healthy => plain(StatusCode::OK, "healthy\n".to_owned()),
         Route::Ready => plain(StatusCode::OK, "ready\n".to_owned()),
     })
@@ -211,20 +214,26 @@ fn patience(header: Option<&str>, configured: Duration) -> Duration {
     said.map_or(configured, |said| said.min(configured))
 }
 
-fn home(site: &Site) -> String {
-    let (path, upstream) = (escape(&site.telemetry_path), escape(&site.scraper.upstream()));
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>kvtier-exporter</title></head><body>\n\
-         <h1>kvtier-exporter</h1>\n<p>Version {}, in front of {upstream}</p>\n<ul>\n\
-         <li><a href=\"{path}\">Metrics</a></li>\n\
-         <li><a href=\"/debug\">Debug</a>: what was read, and why which value is served</li>\n\
-         <li><a href=\"/-/healthy\">Healthy</a>, <a href=\"/-/ready\">Ready</a></li>\n</ul>\n</body></html>\n",
-        BUILD.version
-    )
+fn home(site: &Site) -> Response<Pieces> {
+    let mut response =
+        answer(StatusCode::OK, "text/html; charset=utf-8", vec![page::html(&site.telemetry_path).into()]);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // The page belongs to one version of the exporter.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+async fn status(site: &Site, patience: Duration) -> Response<Pieces> {
+    match serde_json::to_vec(&site.scraper.status(patience).await) {
+        Ok(json) => {
+            let mut response = answer(StatusCode::OK, "application/json", vec![json.into()]);
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("the status cannot be written: {error}\n")),
+    }
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Pieces> {
@@ -301,11 +310,6 @@ mod tests {
         assert_eq!(route("/", "/metrics"), Some(Route::Home));
         assert_eq!(route("/", "/"), Some(Route::Metrics));
         assert_eq!(route("/-/ready", "/"), Some(Route::Ready));
-    }
-
-    #[test]
-    fn html_is_escaped() {
-        assert_eq!(escape("<a href='x'>\"&"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;");
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod vllm_tiering;
 
 use std::sync::LazyLock;
 
-use crate::exposition::{Exposition, Labels, Names};
+use crate::exposition::{Exposition, Labels, Names, unescape};
 use crate::model::{Engine, Fact, Snapshot};
 
 pub use vllm_offload::USAGE as RAM_USAGE;
@@ -85,7 +85,8 @@ fn facts(
 ) {
     for sample in page.samples(name) {
         if sample.value.is_finite() {
-            let engine = snapshot.engine_or_insert(&sample.labels.value("model_name"), &sample.labels.value("engine"));
+            let (engine, model) = sample.labels.raw_pair("engine", "model_name");
+            let engine = snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or("")));
             set(engine, sample.labels, Fact::new(sample.value, name));
         }
     }

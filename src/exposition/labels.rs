@@ -31,6 +31,23 @@ impl<'a> Labels<'a> {
         })
     }
 
+    /// The values of two labels as they are written, in one look: what tells owners of samples apart is asked for
+    /// each wanted sample.
+    pub fn raw_pair(self, first: &str, second: &str) -> (Option<&'a str>, Option<&'a str>) {
+        let mut pair = (None, None);
+        for (name, value) in self.iter() {
+            if name == first {
+                pair.0 = pair.0.or(Some(value));
+            } else if name == second {
+                pair.1 = pair.1.or(Some(value));
+            }
+            if let (Some(_), Some(_)) = pair {
+                break;
+            }
+        }
+        pair
+    }
+
     /// The value of a label as it is meant; empty where there is no such label, which is the same to Prometheus.
     pub fn value(self, name: &str) -> Cow<'a, str> {
         self.raw(name).map_or(Cow::Borrowed(""), unescape)
