@@ -10,7 +10,7 @@ use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
-use kvtier_exporter::{demo, healthcheck, log, own};
+use kvtier_exporter::{commands, demo, healthcheck, log, own};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,12 +19,15 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    log::init(cli.log.format, cli.log.level);
+    // A command that gives advice tells by itself what it could not see, unless somebody wants to know more.
+    if !cli.advises() || cli.log.level > tracing::Level::INFO {
+        log::init(cli.log.format, cli.log.level);
+    }
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status.into(),
         Err(error) => {
             eprintln!("kvtier-exporter: {error:#}");
-            ExitCode::FAILURE
+            if cli.advises() { commands::COULD_NOT_RUN.into() } else { ExitCode::FAILURE }
         }
     }
 }
@@ -40,7 +43,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-fn run(cli: &Cli) -> Result<()> {
+/// Runs until the work is done or a signal comes; the exit status is 0 unless a command has something to say.
+fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         // Name lookups are all that blocks here; a resolver that hangs must not gather threads.
@@ -49,9 +53,10 @@ fn run(cli: &Cli) -> Result<()> {
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
         match &cli.command {
-            None => serve(cli, cli.upstream.main(), |_| {}).await,
-            Some(Command::Demo) => demo(cli).await,
-            Some(Command::Healthcheck { url }) => healthcheck(cli, url.clone()).await,
+            None => serve(cli, cli.upstream.main(), |_| {}).await.map(|()| 0),
+            Some(Command::Demo) => demo(cli).await.map(|()| 0),
+            Some(Command::Healthcheck { url }) => healthcheck(cli, url.clone()).await.map(|()| 0),
+            Some(Command::Advice(advice)) => commands::run(cli, advice).await,
         }
     });
     // Not waiting: a name lookup may hang for longer than anybody wants to.

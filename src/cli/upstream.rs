@@ -17,51 +17,51 @@ use crate::upstream::{Address, AddressError, IdentityFiles, Options, SecretFile,
 #[command(next_help_heading = "Upstream")]
 pub struct Upstream {
     /// The engine: host:port, a URL, or unix:/path/to.sock
-    #[arg(long = "upstream", value_name = "ADDRESS", value_parser = Quiet(Address::parse))]
+    #[arg(long = "upstream", global = true, value_name = "ADDRESS", value_parser = Quiet(Address::parse))]
     #[arg(default_value = "http://127.0.0.1:8000/metrics")]
     pub address: Address,
 
     /// A further server whose families are appended; gets no credentials; repeatable
-    #[arg(long = "upstream.extra", value_name = "NAME=ADDRESS", value_parser = Quiet(Extra::parse), value_delimiter = ',')]
+    #[arg(long = "upstream.extra", global = true, value_name = "NAME=ADDRESS", value_parser = Quiet(Extra::parse), value_delimiter = ',')]
     pub extras: Vec<Extra>,
 
     /// Longest wait for each of them; a scrape's own timeout can shorten it
-    #[arg(long = "upstream.timeout", value_name = "TIME", value_parser = units::duration)]
+    #[arg(long = "upstream.timeout", global = true, value_name = "TIME", value_parser = units::duration)]
     #[arg(default_value = "10s")]
     pub timeout: Duration,
 
     /// Scrapes within this time after a fetch share it; 0s fetches for every scrape
-    #[arg(long = "upstream.min-interval", value_name = "TIME", value_parser = units::duration_or_zero)]
+    #[arg(long = "upstream.min-interval", global = true, value_name = "TIME", value_parser = units::duration_or_zero)]
     #[arg(default_value = "0s")]
     pub min_interval: Duration,
 
     /// Largest body of each of them, packed and unpacked
-    #[arg(long = "upstream.max-bytes", value_name = "SIZE", value_parser = units::size)]
+    #[arg(long = "upstream.max-bytes", global = true, value_name = "SIZE", value_parser = units::size)]
     #[arg(default_value = "64MiB")]
     pub max_bytes: u64,
 
     /// File with a bearer token, read for every fetch
-    #[arg(long = "upstream.bearer-token-file", value_name = "FILE", conflicts_with = "basic_auth_file")]
+    #[arg(long = "upstream.bearer-token-file", global = true, value_name = "FILE", conflicts_with = "basic_auth_file")]
     pub bearer_token_file: Option<PathBuf>,
 
     /// File with user:password, read for every fetch
-    #[arg(long = "upstream.basic-auth-file", value_name = "FILE")]
+    #[arg(long = "upstream.basic-auth-file", global = true, value_name = "FILE")]
     pub basic_auth_file: Option<PathBuf>,
 
     /// Certificates (PEM) to trust instead of the system's
-    #[arg(long = "upstream.ca-file", value_name = "FILE")]
+    #[arg(long = "upstream.ca-file", global = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 
     /// Client certificate (PEM), read for every handshake
-    #[arg(long = "upstream.cert-file", value_name = "FILE", requires = "key_file")]
+    #[arg(long = "upstream.cert-file", global = true, value_name = "FILE", requires = "key_file")]
     pub cert_file: Option<PathBuf>,
 
     /// Key (PEM) of the client certificate
-    #[arg(long = "upstream.key-file", value_name = "FILE", requires = "cert_file")]
+    #[arg(long = "upstream.key-file", global = true, value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
     /// Name in the upstream's certificate, where the address has another
-    #[arg(long = "upstream.server-name", value_name = "NAME", value_parser = server_name)]
+    #[arg(long = "upstream.server-name", global = true, value_name = "NAME", value_parser = server_name)]
     pub server_name: Option<ServerName<'static>>,
 }
 
