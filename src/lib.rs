@@ -16,7 +16,8 @@
 //! |---|---|---|
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
 //! | [`log`] | how a log line is written | I/O |
-//! | [`server`] | routes, limits, drain | I/O |
+//! | [`server`] | listeners, routes, drain | I/O |
+//! | [`web`] | who may come in: TLS, users, limits | pure + I/O |
 //! | [`scrape`] | the way of one scrape: fetch, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
 //! | [`pipeline`] | the pure middle as one function | pure |
@@ -59,3 +60,4 @@ pub mod scrape;
 pub mod server;
 pub mod settings;
 pub mod upstream;
+pub mod web;
