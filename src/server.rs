@@ -34,7 +34,7 @@ use crate::web::{Crowd, Keeper, Limits, Pieces, Place, Verdict};
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Also the most that a request's head may have.
+/// What hyper reads ahead and writes behind. A request whose head is twice as long is refused.
 const BUFFER: usize = 64 * 1024;
 /// Nobody sends us anything; a client that adds a little to its GET is not refused for it.
 const LARGEST_BODY: u64 = 4096;

@@ -132,8 +132,8 @@ fn tls_section(mut section: Section, folder: &Path, remarks: &mut Vec<String>) -
     let client_auth = client_auth(&mut section, folder)?;
     let versions = versions(&mut section, remarks)?;
     let cipher_suites = section.list("cipher_suites")?;
-    let cipher_suites = cipher_suites.iter().map(|name| cipher_suite(name)).collect::<Result<_, _>>()?;
-    let curves = section.list("curve_preferences")?.iter().map(|name| curve(name)).collect::<Result<_, _>>()?;
+    let cipher_suites = cipher_suites.iter().map(cipher_suite).collect::<Result<_, _>>()?;
+    let curves = section.list("curve_preferences")?.iter().map(curve).collect::<Result<_, _>>()?;
     let prefer_server = section.flag("prefer_server_cipher_suites")?.is_none_or(|flag| flag.value);
     let line = section.line();
     section.close()?;
