@@ -8,7 +8,6 @@ use std::io;
 use std::net::Ipv6Addr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -82,8 +81,6 @@ pub struct Site {
 struct House {
     site: Site,
     crowd: Arc<Crowd>,
-    /// Whether the log was told that requests had to be refused.
-    told: AtomicBool,
 }
 
 /// Opens a listener for each address.
@@ -113,7 +110,7 @@ async fn bind_one(listen: &Listen) -> io::Result<TcpListener> {
 /// Serves until `end` comes, then lets running answers finish for a short while.
 pub async fn serve(listeners: Vec<TcpListener>, site: Site, end: impl Future<Output = ()>) {
     let crowd = Crowd::new(site.limits);
-    let house = Arc::new(House { site, crowd, told: AtomicBool::new(false) });
+    let house = Arc::new(House { site, crowd });
     let (ending, ended) = watch::channel(());
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -255,16 +252,19 @@ async fn admit(house: &House, place: &Place, request: Request<Incoming>) -> Resp
         return with(response, CONNECTION, HeaderValue::from_static("close"));
     }
     match place.turn() {
-        Some(turn) => respond(&house.site, &request).await.map(|pieces| pieces.on(turn)),
+        Some(turn) => respond(house, &request).await.map(|pieces| pieces.on(turn)),
         None => crowded(house),
+    }
+}
+
+impl House {
+    async fn explanation(&self, patience: Duration) -> String {
+        self.site.scraper.explanation(patience).await + &self.site.web.explain() + &self.crowd.explain()
     }
 }
 
 fn crowded(house: &House) -> Response<Pieces> {
     let limit = house.site.limits.requests;
-    if !house.told.swap(true, Ordering::Relaxed) {
-        tracing::warn!(limit, "a request was refused: as many as --web.max-requests allows are being answered");
-    }
     busy(format!("{limit} requests are being answered already; try again, or raise --web.max-requests\n"))
 }
 
@@ -278,7 +278,8 @@ fn denied() -> Response<Pieces> {
     with(response, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kvtier-exporter\", charset=\"UTF-8\""))
 }
 
-async fn respond(site: &Site, request: &Request<Incoming>) -> Response<Pieces> {
+async fn respond(house: &House, request: &Request<Incoming>) -> Response<Pieces> {
+    let site = &house.site;
     let Some(route) = route(request.uri().path(), &site.telemetry_path) else {
         return plain(StatusCode::NOT_FOUND, format!("not found; the metrics are at {}\n", site.telemetry_path));
     };
@@ -290,7 +291,7 @@ async fn respond(site: &Site, request: &Request<Incoming>) -> Response<Pieces> {
     let patience = patience(header, site.scraper.timeout());
     match route {
         Route::Metrics => metrics(site, patience).await,
-        Route::Debug => plain(StatusCode::OK, site.scraper.explanation(patience).await + &site.web.explain()),
+        Route::Debug => plain(StatusCode::OK, house.explanation(patience).await),
         Route::Home => answer(StatusCode::OK, "text/html; charset=utf-8", vec![home(site).into()]),
         Route::Healthy => plain(StatusCode::OK, "healthy\n".to_owned()),
         Route::Ready => plain(StatusCode::OK, "ready\n".to_owned()),

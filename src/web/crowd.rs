@@ -63,6 +63,10 @@ pub(crate) struct Crowd {
 struct Places {
     next: u64,
     taken: BTreeMap<u64, Guest>,
+    /// Connections that were closed, or not taken, for want of room.
+    closed: u64,
+    /// Requests that were refused.
+    refused: u64,
 }
 
 struct Guest {
@@ -100,8 +104,11 @@ impl Crowd {
     /// A place for a new connection; none when all are taken by work of ours.
     pub(crate) fn enter(self: &Arc<Crowd>) -> Option<Place> {
         let mut places = self.places();
-        if places.taken.len() >= self.limits.connections && !places.evict(|guest| guest.doing.turn().is_none()) {
-            places.evict(|guest| matches!(guest.doing, Doing::Sending(_))).then_some(())?;
+        if places.taken.len() >= self.limits.connections {
+            places.tell_closing();
+            if !places.evict(|guest| guest.doing.turn().is_none()) {
+                places.evict(|guest| matches!(guest.doing, Doing::Sending(_))).then_some(())?;
+            }
         }
         let (number, leave) = (places.number(), Arc::new(Notify::new()));
         let guest = Guest { doing: Doing::Greeting, since: Instant::now(), leave: Arc::clone(&leave) };
@@ -111,7 +118,23 @@ impl Crowd {
 
     /// Sends away whoever has made us wait longest, for a process that is out of descriptors.
     pub(crate) fn make_room(&self) {
-        self.places().evict(|guest| guest.doing.turn().is_none());
+        let mut places = self.places();
+        places.tell_closing();
+        places.evict(|guest| guest.doing.turn().is_none());
+    }
+
+    /// What `/debug` says of it.
+    pub(crate) fn explain(&self) -> String {
+        let (limits, places) = (&self.limits, self.places());
+        let answered = places.taken.values().filter(|guest| guest.doing.turn().is_some()).count();
+        format!(
+            "\nserver\n  connections {} of {}; {} were closed for want of room\n  requests    {answered} of {}; {} were refused\n",
+            places.taken.len(),
+            limits.connections,
+            places.closed,
+            limits.requests,
+            places.refused
+        )
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -132,6 +155,23 @@ impl Places {
             guest.leave.notify_one();
         }
         true
+    }
+
+    fn tell_refusing(&mut self, limit: usize) {
+        if self.refused == 0 {
+            tracing::warn!(limit, "a request was refused: as many as --web.max-requests allows are being answered");
+        }
+        self.refused += 1;
+    }
+
+    fn tell_closing(&mut self) {
+        if self.closed == 0 {
+            tracing::warn!(
+                connections = self.taken.len(),
+                "too many connections: those that waited longest are closed"
+            );
+        }
+        self.closed += 1;
     }
 
     fn change(&mut self, number: u64, doing: Doing) {
@@ -190,7 +230,10 @@ impl Place {
         if limits.requests > 0 && others.count() >= limits.requests {
             let (now, stalled) = (Instant::now(), limits.stalled);
             let late = |guest: &Guest| matches!(guest.doing, Doing::Sending(_)) && now - guest.since >= stalled;
-            places.evict(late).then_some(())?;
+            if !places.evict(late) {
+                places.tell_refusing(limits.requests);
+                return None;
+            }
         }
         let turn = places.number();
         places.change(self.number, Doing::Answering(turn));

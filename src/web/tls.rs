@@ -34,7 +34,7 @@ pub(super) fn server(tls: &Tls, files: &mut Files) -> Result<Arc<ServerConfig>, 
         .map_err(|error| refuse(cert, &format!("TLS cannot be set up: {error}")))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, private)
-        .map_err(|error| refuse(key, &format!("does not belong to the certificate of cert_file: {error}")))?;
+        .map_err(|error| refuse(key, &format!("cannot be used with the certificate of cert_file: {error}")))?;
     config.ignore_client_order = tls.prefer_server;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))

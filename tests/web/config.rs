@@ -75,7 +75,7 @@ fn bad() -> Vec<(String, usize, &'static str)> {
         (TLS.replace("server.key", "none.key"), 3, "tls_server_config.key_file: "),
         (TLS.replace("server.pem", "server.key"), 2, "holds no certificate"),
         (TLS.replace("server.key", "server.pem"), 3, "holds no private key"),
-        (TLS.replace("server.key", "other.key"), 3, "does not belong to the certificate"),
+        (TLS.replace("server.key", "other.key"), 3, "cannot be used with the certificate of cert_file"),
         (
             "http_server_config:\n  headers:\n    Server: x\n".to_owned(),
             3,

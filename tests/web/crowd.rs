@@ -36,6 +36,9 @@ fn more_requests_than_allowed_are_refused_and_the_others_answered() {
     }
     prompt(&exporter);
     assert_eq!(exporter.log().iter().filter(|line| line.contains("--web.max-requests")).count(), 1, "said once");
+    let debug = exporter.get("/debug").body;
+    let refused = debug.lines().find_map(|line| line.strip_prefix("  requests    1 of 2; ")).unwrap();
+    assert!(refused.ends_with("were refused") && !refused.starts_with('0'), "{debug}");
 }
 
 #[test]
@@ -75,6 +78,8 @@ fn idle_and_slow_connections_keep_no_scrape_waiting() {
     }
     let open = std::fs::read_dir(format!("/proc/{}/fd", exporter.pid())).unwrap().count();
     assert!(open < 560, "{open} descriptors");
+    assert!(exporter.get("/debug").body.contains("connections 512 of 512; "));
+    assert_eq!(exporter.log().iter().filter(|line| line.contains("too many connections")).count(), 1, "said once");
     // Those that drip go on dripping.
     let done = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&done);
