@@ -185,7 +185,7 @@ mod tests {
             (&"[".repeat(100), 1, "nested"),
             (&"a: {".repeat(100), 1, "nested"),
             (&"[".repeat(100_000), 1, "not YAML"),
-            (&"a: {".repeat(100_000), 1, "not YAML"),
+            (&"a: {".repeat(100_000), 1, "nested"),
         ] {
             let fault = read(source).unwrap_err();
             assert!(fault.what.contains(said), "{:.40}: {fault}", source);
