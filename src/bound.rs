@@ -122,7 +122,9 @@ fn only_tier_file(snapshot: &Snapshot, host: &HostFacts) -> Option<Size> {
 
 fn resolve_engine<'s>(engine: &'s Engine, settings: &Settings, host: &HostFacts, file: Option<Size>) -> Resolved<'s> {
     let bytes_per_token = per_token(engine, settings);
-    let tiers = engine.tiers.iter().map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
+    let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
+    let tiers = engine.tiers.iter().filter(counts);
+    let tiers = tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
     Resolved { engine, bytes_per_token, ranks: ranks(settings, host), tiers }
 }
 
@@ -179,9 +181,10 @@ fn resolve_tier<'s>(
 
 fn size_tokens(tier: &Tier, size: Option<Size>, per_token: Option<PerToken>) -> Option<f64> {
     let divided = || ratio(size?.fact.value, per_token?.bytes).map(f64::floor);
-    match (per_token, tier.size_tokens) {
-        (Some(PerToken { method: "flag", .. }), _) | (_, None) => divided(),
-        (_, Some(stated)) => Some(stated.value),
+    let stated = tier.size_tokens.map(|tokens| tokens.value);
+    match per_token {
+        Some(PerToken { method: "flag", .. }) => divided().or(stated),
+        _ => stated.or_else(divided),
     }
 }
 

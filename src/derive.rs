@@ -25,6 +25,8 @@ pub enum Samples {
     Engine(fn(&Resolved<'_>) -> Option<f64>),
     /// Several for each engine, told apart by one more label.
     Split(&'static str, fn(&Resolved<'_>) -> Vec<(String, f64)>),
+    /// One for each model: of its engines the first speaks for all.
+    Model(fn(&Resolved<'_>) -> Option<f64>),
 }
 
 /// All derived families, in the order of the contract.
@@ -185,6 +187,13 @@ pub const DERIVED: &[Derived] = &[
             ratio(seconds, r.engine.served_tokens.values().map(|fact| fact.value).sum())
         }),
     },
+    Derived {
+        desc: Desc::gauge(
+            "kvtier_lmcache_lookup_hit_ratio",
+            "Share of the prompt tokens looked up in LMCache since its start that were found there. Of one worker, since each rank counts the same lookups. It includes tokens that the GPU held too, so it is no share of prefill saved. Unlike lmcache:retrieve_hit_rate it does not read 1 while nothing happens.",
+        ),
+        samples: Samples::Model(|r| r.engine.lookup_hits?.value()),
+    },
 ];
 
 /// Derives all families of all engines.
@@ -194,9 +203,12 @@ pub fn derive(engines: &[Resolved<'_>]) -> Vec<Family> {
 
 fn family(row: &Derived, engines: &[Resolved<'_>]) -> Family {
     let mut family = Family::new(row.desc);
-    for engine in engines {
+    for (at, engine) in engines.iter().enumerate() {
         let id = &engine.engine.id;
         match row.samples {
+            // Engines stand in the order of their labels, so those of one model are neighbours.
+            Samples::Model(_) if at > 0 && engines[at - 1].engine.id.model_name == id.model_name => {}
+            Samples::Model(value) => family.push(vec![("model_name", id.model_name.clone())], value(engine)),
             Samples::Engine(value) => family.push(engine_labels(id), value(engine)),
             Samples::Split(label, values) => {
                 for (name, value) in values(engine) {

@@ -15,6 +15,12 @@ pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corre
     }
     out.line(0, "engine kind", snapshot.engine_kind.unwrap_or("not recognised"));
     out.line(0, "version", snapshot.version_range.as_deref().unwrap_or("not told by the families on the page"));
+    if snapshot.disk_claimed.is_some() {
+        out.fact(0, "bytes that LMCache believes it keeps on disk (no measurement)", snapshot.disk_claimed);
+    }
+    for note in &snapshot.notes {
+        out.line(0, "not placed", note);
+    }
     for engine in engines {
         out.engine(engine);
     }
@@ -23,6 +29,8 @@ pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corre
     }
     out.0
 }
+
+const UNDECLARED: &str = "the page cannot tell it from a staging buffer or an unused backend. If it is a tier, say so by its size: --tier.size";
 
 #[derive(Default)]
 struct Text(String);
@@ -54,6 +62,9 @@ impl Text {
             self.fact(1, &format!("tokens served, {source}"), Some(*fact));
         }
         self.fact(1, "tokens supplied by the connector", engine.external_hits);
+        if engine.lookup_hits.is_some() {
+            self.quotient(1, "tokens found by LMCache's lookups", engine.lookup_hits);
+        }
         self.quotient(1, "computed by prefill", engine.prefill_computed);
         self.quotient(
             1,
@@ -78,6 +89,11 @@ impl Text {
         }
         if resolved.tiers.is_empty() {
             self.line(1, "tiers", "none on this page");
+        }
+        for tier in engine.tiers.iter().filter(|tier| tier.only_if_declared) {
+            if !resolved.tiers.iter().any(|known| known.tier.name == tier.name) {
+                self.line(1, &format!("tier {:?} is not counted", tier.name), UNDECLARED);
+            }
         }
     }
 

@@ -31,6 +31,7 @@
 //! | [`correct`] | which upstream family is replaced by what, and why | pure |
 //! | [`mod@derive`] | one row a derived family | pure |
 //! | [`family`] | what one of our families is, and how it is written | pure |
+//! | [`catalogue`] | every family that can be written | pure |
 //! | [`rewrite`] | page and edits to slices: the only writer of upstream's lines | pure |
 //! | [`explain`] | the text of `/debug` | pure |
 //! | [`own`] | the families about the exporter itself | pure |
@@ -39,6 +40,7 @@
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
 pub mod bound;
+pub mod catalogue;
 pub mod cli;
 pub mod correct;
 pub mod demo;

@@ -23,7 +23,11 @@ pub enum Format {
 
 /// Starts logging. Later calls do nothing.
 pub fn init(format: Format, level: Level) {
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        // Where nobody reads our log any more, telling of it on the same stream would be a panic.
+        .log_internal_errors(false);
     let started = match format {
         Format::Logfmt => builder.event_format(Logfmt).try_init(),
         Format::Json => builder.json().flatten_event(true).with_target(false).try_init(),

@@ -210,6 +210,9 @@ pub struct Tier {
     pub residency: Option<Residency>,
     /// Whether stored bytes bound what is resident. False where files outlive the engine.
     pub bounded_by_stores: bool,
+    /// The page cannot tell it from something that is no tier, such as a staging buffer: it counts only where the
+    /// operator declares its size.
+    pub only_if_declared: bool,
 }
 
 impl Tier {
@@ -230,6 +233,7 @@ impl Tier {
             refusals: 0.0,
             residency: None,
             bounded_by_stores: false,
+            only_if_declared: false,
         }
     }
 }
@@ -251,6 +255,8 @@ pub struct Engine {
     pub finished: Finished,
     /// Tokens that the connector supplied.
     pub external_hits: Option<Fact>,
+    /// Share of the tokens that a cache library was asked for and found, whether or not the GPU held them too.
+    pub lookup_hits: Option<Quotient>,
     /// Capacity of the GPU's KV pool in tokens.
     pub gpu_pool_tokens: Option<Fact>,
     /// Tokens of one GPU block.
@@ -272,6 +278,7 @@ impl Engine {
             prefill_computed: None,
             finished: Finished::default(),
             external_hits: None,
+            lookup_hits: None,
             gpu_pool_tokens: None,
             block_tokens: None,
             reset_evidence: Vec::new(),
@@ -305,6 +312,11 @@ pub struct Snapshot {
     pub dialects: Vec<&'static str>,
     /// Versions that fit the families seen, such as `0.26-0.27`.
     pub version_range: Option<String>,
+    /// Bytes that a cache library believes it keeps on local disk, all its processes together. A belief and no
+    /// measurement: it starts at 0 with each process and keeps growing on a full disk.
+    pub disk_claimed: Option<Fact>,
+    /// What was read and could not be placed, in words.
+    pub notes: Vec<String>,
 }
 
 impl Snapshot {
@@ -318,6 +330,14 @@ impl Snapshot {
             at
         });
         &mut self.engines[at]
+    }
+
+    /// The engines that serve this model; one with an empty `engine` label, made for it, where none does.
+    pub fn serving(&mut self, model_name: &str) -> Vec<&mut Engine> {
+        if !self.engines.iter().any(|e| e.id.model_name == model_name) {
+            self.engine_or_insert(model_name, "");
+        }
+        self.engines.iter_mut().filter(|e| e.id.model_name == model_name).collect()
     }
 
     /// The one engine with this `engine` label; `None` where the page has none, or several models of it.

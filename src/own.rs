@@ -44,6 +44,25 @@ const RESIDENT: Desc = Desc::gauge("kvtier_process_resident_memory_bytes", "Memo
 const OPEN_FDS: Desc = Desc::gauge("kvtier_process_open_fds", "File descriptors that this exporter has open.");
 const THREADS: Desc = Desc::gauge("kvtier_process_threads", "Threads of this exporter.");
 
+/// All of them.
+pub const DESCS: [Desc; 15] = [
+    UP,
+    ERROR_INFO,
+    DURATION,
+    AGE,
+    BODY,
+    SAMPLES,
+    OPAQUE,
+    DROPPED,
+    INFO,
+    BUILD_INFO,
+    START_TIME,
+    CPU_SECONDS,
+    RESIDENT,
+    OPEN_FDS,
+    THREADS,
+];
+
 /// What this program was built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {

@@ -50,7 +50,7 @@ pub struct Counts {
 /// A page to be processed.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Name of the upstream: `main`, or an extra's.
+    /// Name of the upstream: [`MAIN`], or an extra's.
     pub name: String,
     /// The page as it came.
     pub body: Bytes,
@@ -58,14 +58,19 @@ pub struct Source {
     pub format: Format,
 }
 
+/// Name of the main upstream.
+pub const MAIN: &str = "main";
+
 /// What the pipeline did with one page.
 #[derive(Debug, Default)]
 pub struct PageReport {
+    /// Name of the upstream.
+    pub name: String,
     /// Line counts.
     pub counts: Counts,
     /// The first odd lines, with reasons.
     pub notes: Vec<LineNote>,
-    /// Families left out because an earlier page has them.
+    /// Families left out because another page has them.
     pub merged_out: usize,
 }
 
@@ -84,9 +89,9 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over the pages of one scrape, the main one first.
+/// Runs the whole middle over the pages of one scrape.
 pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
-    let (bodies, mut reports) = prepare(sources);
+    let Prepared { bodies, mut reports } = prepare(sources);
     let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
@@ -94,12 +99,9 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
-    for (report, page) in reports.iter_mut().zip(pages) {
-        // What was odd about a further page was reported when it was prepared.
-        report.counts.samples = page.counts.samples;
-        report.counts.opaque += page.counts.opaque;
-        report.counts.dropped += page.counts.dropped;
-        report.notes.extend(page.notes);
+    if let (Some(report), Some(page)) = (reports.iter_mut().find(|report| report.name == MAIN), pages.first_mut()) {
+        report.counts = std::mem::take(&mut page.counts);
+        report.notes = std::mem::take(&mut page.notes);
     }
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
@@ -112,7 +114,7 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
 
 /// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
 pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> String {
-    let (bodies, _) = prepare(sources);
+    let bodies = prepare(sources).bodies;
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
@@ -120,26 +122,37 @@ pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> Str
     explain::explain(&snapshot, &engines, &corrected)
 }
 
-/// The pages in text 0.0.4. Each page but the first is cleaned and sorted, without what earlier pages have.
-fn prepare(sources: &[Source]) -> (Vec<Bytes>, Vec<PageReport>) {
-    let mut bodies: Vec<Bytes> = Vec::new();
-    let mut reports = Vec::new();
-    let mut taken = merge::Taken::new();
+/// The pages that are read and written.
+struct Prepared {
+    /// The main page, where it is there, and all further ones joined.
+    bodies: Vec<Bytes>,
+    /// For each source; the main page's is filled in when it is scanned.
+    reports: Vec<PageReport>,
+}
+
+/// The pages in text 0.0.4: the main one as it came, the further ones cleaned and joined into one, without what the
+/// main one has.
+fn prepare(sources: &[Source]) -> Prepared {
+    let (mut bodies, mut reports, mut further) = (Vec::new(), Vec::new(), Vec::new());
     for source in sources {
-        let mut body = text(&source.body, source.format);
-        let mut report = PageReport::default();
-        if let Some(earlier) = bodies.last() {
-            merge::take_names(earlier, &mut taken);
+        let body = text(&source.body, source.format);
+        let mut report = PageReport { name: source.name.clone(), ..PageReport::default() };
+        if source.name == MAIN {
+            bodies.push(body);
+        } else {
             let page = Exposition::scan(&body, &dialect::NAMES);
-            let (counts, notes) = (page.counts.clone(), page.notes.clone());
-            let addition = merge::addition(&rewrite::apply(&body, page.edits).concat(), &taken);
-            report = PageReport { counts, notes, merged_out: addition.left_out };
-            body = addition.text.into();
+            (report.counts, report.notes) = (page.counts, page.notes);
+            further.push(rewrite::apply(&body, page.edits).concat());
         }
-        bodies.push(body);
         reports.push(report);
     }
-    (bodies, reports)
+    if !further.is_empty() {
+        let joined = merge::join(bodies.first().map_or(b"", |main: &Bytes| main), &further);
+        let further = reports.iter_mut().filter(|report| report.name != MAIN);
+        further.zip(joined.left_out).for_each(|(report, left_out)| report.merged_out = left_out);
+        bodies.push(joined.text.into());
+    }
+    Prepared { bodies, reports }
 }
 
 /// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
@@ -152,13 +165,21 @@ fn text(body: &Bytes, format: Format) -> Bytes {
     }
 }
 
-/// Reads the pages. A RAM tier that the operator declares exists, also where the page shows nothing of it.
+/// Tiers that exist once the operator declares their size, also where the page shows nothing of them.
+const DECLARABLE: [(&str, Medium); 3] =
+    [("ram", Medium::Ram), ("lmcache_cpu", Medium::Ram), ("lmcache_disk", Medium::Disk)];
+
+/// Reads the pages, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
+/// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
 fn read(pages: &[Exposition<'_>], settings: &Settings) -> Snapshot {
     let mut snapshot = dialect::read(pages);
-    if settings.tier_sizes.contains_key("ram") && snapshot.engine_kind == Some("vllm") {
-        for engine in &mut snapshot.engines {
-            if !engine.tiers.iter().any(|tier| tier.medium == Medium::Ram) {
-                engine.tier_or_insert("ram", Medium::Ram, "unknown");
+    for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
+        let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
+        if servers.iter().all(|server| server.tier(name).is_none()) {
+            for engine in engines {
+                if engine.tier(name).is_none() {
+                    engine.tier_or_insert(name, *medium, "unknown");
+                }
             }
         }
     }

@@ -113,6 +113,12 @@ fn speed(bytes: f64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| bytes / seconds)
 }
 
+/// The fill worked out elsewhere; 0 where the connector is proven and nothing was stored.
+fn expected_fill(capture: &Capture, numbers: &Value) -> Option<f64> {
+    let unknowable = capture.expected["fill_unknowable"].as_bool() == Some(true);
+    (!unknowable).then(|| numbers["expected_usage_from_counters"].as_f64().unwrap_or(0.0))
+}
+
 #[test]
 fn bytes_seconds_and_speeds_are_those_worked_out_elsewhere() {
     on_every_capture(is_offloading, |case| {
@@ -136,10 +142,10 @@ fn size_and_fill_are_those_worked_out_elsewhere() {
         let size = case.capture.tier_bytes();
         case.for_each_engine(|case, engine, numbers| {
             let ram = [("engine", engine), ("tier", "ram")];
-            let fill = numbers["expected_usage_from_counters"].as_f64().unwrap_or(0.0);
+            let fill = expected_fill(&case.capture, numbers);
             case.ours("kvtier_tier_size_bytes", &ram, size);
-            case.ours("kvtier_tier_fill_upper_bound_ratio", &ram, Some(fill));
-            case.ours("kvtier_tier_fill_upper_bound_bytes", &ram, size.map(|size| fill * size));
+            case.ours("kvtier_tier_fill_upper_bound_ratio", &ram, fill);
+            case.ours("kvtier_tier_fill_upper_bound_bytes", &ram, size.and_then(|size| Some(fill? * size)));
         });
     });
 }
@@ -149,12 +155,13 @@ fn the_gauge_says_the_fill_and_its_own_value_moves_to_pinned() {
     on_every_capture(is_offloading, |case| {
         case.for_each_engine(|case, engine, numbers| {
             let raw = numbers["gauge"].as_f64();
-            let fill = raw.map(|_| numbers["expected_usage_from_counters"].as_f64().unwrap_or(0.0));
+            let fill = expected_fill(&case.capture, numbers);
             let labels = [("engine", engine)];
-            case.upstream(GAUGE, &labels, fill);
+            case.upstream(GAUGE, &labels, raw.map(|raw| fill.unwrap_or(raw)));
             case.ours("kvtier_tier_pinned_ratio", &[("engine", engine), ("tier", "ram")], raw);
             if raw.is_some() {
-                case.ours("kvtier_correction_active", &[("engine", engine), ("family", GAUGE)], Some(1.0));
+                let active = if fill.is_some() { 1.0 } else { 0.0 };
+                case.ours("kvtier_correction_active", &[("engine", engine), ("family", GAUGE)], Some(active));
             }
         });
         let gauge = spelled(&case.capture, GAUGE);
@@ -206,19 +213,50 @@ fn prompt_tokens_and_the_computed_share_are_those_worked_out_elsewhere() {
         |case| {
             case.for_each_engine(|case, engine, numbers| {
                 let (computed, all) = (numbers["prefill_computed_tokens"].as_f64(), numbers["prompt_tokens"].as_f64());
-                let share = all.filter(|all| *all > 0.0).and_then(|all| Some(computed? / all));
+                let finished = || {
+                    Some(numbers["finished_computed_tokens"].as_f64()? / numbers["finished_prompt_tokens"].as_f64()?)
+                };
+                let share = all.filter(|all| *all > 0.0).and_then(|all| Some(computed? / all)).or_else(finished);
                 let of = |source| [("engine", engine), ("source", source)];
                 case.ours("kvtier_prefill_computed_ratio", &[("engine", engine)], share);
                 case.ours("kvtier_prompt_tokens_total", &of("computed"), computed);
                 case.ours("kvtier_prompt_tokens_total", &of("external"), numbers["external_tokens"].as_f64());
                 // Worked out elsewhere and rounded to four places there.
                 let rounded = numbers["prefill_share"].as_f64();
-                if share.is_some_and(|share| rounded.is_none_or(|rounded| (share - rounded).abs() > 0.5e-4)) {
+                let worked_out = computed.is_some() && share.is_some_and(|share| share > 0.0);
+                if worked_out && rounded.is_none_or(|rounded| (share.unwrap_or(0.0) - rounded).abs() > 0.5e-4) {
                     case.fault(format!("the share {share:?} is not {rounded:?}"));
                 }
             });
         },
     );
+}
+
+#[test]
+fn the_range_of_versions_told_from_the_families_holds_the_captures_version() {
+    let of_vllm = |capture: &Capture| capture.name.starts_with("vllm-0.");
+    on_every_capture(of_vllm, |case| {
+        let minor = |text: &str| text.strip_prefix("0.")?.split('.').next()?.parse::<u32>().ok();
+        let version = minor(&case.capture.name["vllm-".len()..]).unwrap();
+        let range = case.outcome.snapshot.version_range.clone().unwrap_or_default();
+        let (from, to) = match (range.strip_suffix('+'), range.split_once('-')) {
+            (Some(from), _) => (minor(from), Some(u32::MAX)),
+            (None, Some((from, to))) => (minor(from), minor(to)),
+            (None, None) => (minor(&range), minor(&range)),
+        };
+        if !(from..=to).contains(&Some(version)) {
+            case.fault(format!("{range:?} does not hold version 0.{version}"));
+        }
+    });
+}
+
+#[test]
+fn every_dialect_is_recognised_on_some_capture() {
+    let captures = captures::all().into_iter().map(Case::run);
+    let seen: std::collections::BTreeSet<_> = captures.flat_map(|case| case.outcome.snapshot.dialects).collect();
+    let all: std::collections::BTreeSet<_> =
+        kvtier_exporter::dialect::DIALECTS.iter().map(|dialect| dialect.name).collect();
+    assert_eq!(seen, all);
 }
 
 #[test]
@@ -236,7 +274,7 @@ fn what_we_do_not_correct_passes_with_its_value() {
 
 #[test]
 fn without_an_offloading_connector_nothing_is_stated_but_a_size() {
-    let other = |capture: &Capture| !is_offloading(capture);
+    let other = |capture: &Capture| capture.name.starts_with("vllm-") && !is_offloading(capture);
     on_every_capture(other, |case| {
         let size = case.capture.tier_bytes();
         case.for_each_engine(|case, engine, _| {

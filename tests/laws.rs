@@ -72,6 +72,24 @@ fn nearly_a_page() -> impl Strategy<Value = Vec<u8>> {
     lines.prop_map(|lines| lines.into_iter().map(|(line, end)| line + end).collect::<String>().into_bytes())
 }
 
+/// Lines that mostly repeat the one before them, as the buckets of a histogram do: wanted ones, ours, bad ones.
+fn neighbours() -> impl Strategy<Value = Vec<String>> {
+    let name = prop_oneof![
+        3 => Just("vllm:kv_offload_store_bytes_total"),
+        2 => Just("vllm:kv_offload_store_bytes_bucket"),
+        1 => Just("kvtier_x"),
+        1 => Just("a"),
+    ];
+    let labels = prop_oneof![
+        4 => "engine=\"0\",le=\"(|1|10)\",model_name=\"(m|m2|x\\\\\"y)\"",
+        1 => "engine=\"0\",(engine|l)=\"(|0|1|\\\\t)\"",
+        1 => "",
+    ];
+    let value = prop_oneof![2 => "[0-9]{1,4}(\\.[0-9])?", 1 => "(bad|NaN|\\+Inf|1e999|1 1\\.5|0\\.0\\.0|7 9|)"];
+    let line = (name, labels, value).prop_map(|(name, labels, value)| format!("{name}{{{labels}}} {value}"));
+    proptest::collection::vec(line, 1..12)
+}
+
 fn any_page() -> impl Strategy<Value = Page> {
     let page = prop_oneof![
         1 => proptest::collection::vec(any::<u8>(), 0..300),
@@ -213,5 +231,21 @@ proptest! {
         let again = process(&once, Format::Text, &sized());
         let first = page_of(&process(&page, Format::Text, &sized()));
         prop_assert_eq!(first, page_of(&again));
+    }
+
+    /// What a line shares with the one before is not checked twice: that must never show.
+    #[test]
+    fn a_line_fares_the_same_among_its_neighbours_as_alone(lines in neighbours()) {
+        let alone: Vec<u8> = lines.iter().flat_map(|line| page_of(&process(line.as_bytes(), Format::Text, &uncorrected()))).collect();
+        let together = process(lines.join("\n").as_bytes(), Format::Text, &uncorrected());
+        let together = page_of(&together);
+        prop_assert_eq!(String::from_utf8_lossy(&together), String::from_utf8_lossy(&alone));
+        let stored = |page: &str| {
+            let own = families_of(&process(page.as_bytes(), Format::Text, &uncorrected()));
+            let sample = own.lines().filter(|line| line.starts_with("kvtier_tier_stored_bytes_total")).map(str::to_owned);
+            sample.collect::<Vec<_>>()
+        };
+        // A plain comment between two lines parts the neighbours and means nothing.
+        prop_assert_eq!(stored(&lines.join("\n")), stored(&lines.join("\n#\nzz 1\n")));
     }
 }

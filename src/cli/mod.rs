@@ -166,6 +166,10 @@ pub struct Host {
     #[arg(long = "path.disk-tier", value_name = "DIR", value_delimiter = ',')]
     pub disk_tiers: Vec<PathBuf>,
 
+    /// Scan disk tiers on network mounts too
+    #[arg(long = "disk.scan-network", value_parser = BoolishValueParser::new())]
+    pub scan_network: bool,
+
     /// Driver library, where it is not found by itself
     #[arg(long = "nvml.library", value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
@@ -227,7 +231,8 @@ impl Cli {
             sysfs: self.host.sysfs.clone(),
             shm: self.host.shm.clone(),
             cgroup: self.host.cgroup.clone(),
-            disk_tiers: self.host.disk_tiers.clone(),
+            disk_tiers: self.host.distinct_disk_tiers(),
+            disk_scan_network: self.host.scan_network,
             nvml_library: self.host.nvml_library.clone(),
             gpu_unified: self.host.gpu_unified,
             collectors: self.host.collectors.0.clone(),
@@ -243,6 +248,19 @@ impl Cli {
             bearer_token_file: self.upstream.bearer_token_file.clone(),
             ca_file: self.upstream.ca_file.clone(),
         }
+    }
+}
+
+impl Host {
+    /// Each directory once, however often and with however many slashes it is given: it is a label value.
+    fn distinct_disk_tiers(&self) -> Vec<PathBuf> {
+        let mut distinct: Vec<PathBuf> = Vec::new();
+        for path in self.disk_tiers.iter().map(|path| path.components().collect()) {
+            if !distinct.contains(&path) {
+                distinct.push(path);
+            }
+        }
+        distinct
     }
 }
 

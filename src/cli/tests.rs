@@ -48,9 +48,16 @@ fn flags_become_settings() {
 }
 
 #[test]
+fn a_disk_tier_is_looked_at_once_however_it_is_spelled() {
+    let cli = read(&["--path.disk-tier=/kv/,/kv", "--path.disk-tier=/kv//a/"]).unwrap();
+    let texts: Vec<_> = cli.host().disk_tiers.iter().map(|path| path.display().to_string()).collect();
+    assert_eq!(texts, ["/kv", "/kv/a"]);
+}
+
+#[test]
 fn collectors_are_left_out_by_name_and_the_last_word_counts() {
     let left = |flags: &[&str]| read(flags).unwrap().host.collectors.0;
-    assert_eq!(left(&["--no-collector.gpu", "--no-collector.disk"]), ["shm", "memory"]);
+    assert_eq!(left(&["--no-collector.gpu", "--no-collector.disk", "--no-collector.scan"]), ["shm", "memory"]);
     assert!(left(&["--no-collector.gpu", "--collector.gpu"]).contains(&"gpu"));
     assert!(!left(&["--collector.gpu", "--no-collector.gpu"]).contains(&"gpu"));
 }

@@ -4,7 +4,7 @@
 //! chosen by the families that are on the page, never by a version number: pages carry none.
 
 use super::{DIALECTS, Dialect, facts, first, number, vllm_offload, vllm_simple, vllm_tiering};
-use crate::exposition::{Exposition, Sample};
+use crate::exposition::{Exposition, Sample, unescape};
 use crate::model::{Fact, Quotient, Snapshot};
 
 const PROMPT: &str = "vllm:prompt_tokens_total";
@@ -70,8 +70,8 @@ fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     let names = DIALECTS.iter().flat_map(|dialect| dialect.reads);
     for name in names.filter(|name| name.starts_with("vllm:")) {
         for labels in page.samples(name).iter().map(|sample| sample.labels) {
-            if let (Some(_), Some(_)) = (labels.raw("engine"), labels.raw("model_name")) {
-                snapshot.engine_or_insert(&labels.value("model_name"), &labels.value("engine"));
+            if let (Some(engine), Some(model)) = labels.raw_pair("engine", "model_name") {
+                snapshot.engine_or_insert(&unescape(model), &unescape(engine));
                 found = true;
             }
         }

@@ -31,6 +31,23 @@ impl<'a> Labels<'a> {
         })
     }
 
+    /// The values of two labels as they are written, in one look: what tells owners of samples apart is asked for
+    /// each wanted sample.
+    pub fn raw_pair(self, first: &str, second: &str) -> (Option<&'a str>, Option<&'a str>) {
+        let mut pair = (None, None);
+        for (name, value) in self.iter() {
+            if name == first {
+                pair.0 = pair.0.or(Some(value));
+            } else if name == second {
+                pair.1 = pair.1.or(Some(value));
+            }
+            if let (Some(_), Some(_)) = pair {
+                break;
+            }
+        }
+        pair
+    }
+
     /// The value of a label as it is meant; empty where there is no such label, which is the same to Prometheus.
     pub fn value(self, name: &str) -> Cow<'a, str> {
         self.raw(name).map_or(Cow::Borrowed(""), unescape)
@@ -45,12 +62,16 @@ impl<'a> Iterator for Iter<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.0.trim_start_matches([' ', '\t', ',']);
-        let (name, rest) = rest.split_once('=')?;
-        let quoted = rest.trim_start_matches([' ', '\t']).get(1..)?;
-        let end = closing_quote(quoted.as_bytes())?;
-        self.0 = quoted.get(end + 1..)?;
-        Some((name.trim_end_matches([' ', '\t']), quoted.get(..end)?))
+        // By bytes: names and values are short, and this runs for each label that a dialect asks for.
+        let bytes = self.0.as_bytes();
+        let blank = |b: &u8| matches!(b, b' ' | b'\t');
+        let start = bytes.iter().position(|b| !blank(b) && *b != b',')?;
+        let name_end = start + bytes[start..].iter().position(|b| *b == b'=' || blank(b))?;
+        let quote = name_end + bytes[name_end..].iter().position(|b| *b == b'"')? + 1;
+        let end = quote + closing_quote(&bytes[quote..])?;
+        let item = (&self.0[start..name_end], &self.0[quote..end]);
+        self.0 = &self.0[end + 1..];
+        Some(item)
     }
 }
 
@@ -58,7 +79,7 @@ impl<'a> Iterator for Iter<'a> {
 pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        at += text.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\'))?;
         match (text[at], text.get(at + 1)) {
             (b'"', _) => return Some(at),
             // A backslash escapes any byte but a line end; which byte one before a NUL escapes is nobody's business.

@@ -4,7 +4,7 @@
 //! it; where the reading here is narrower than Prometheus' (an escape that the format does not know), the line
 //! is marked opaque and passes.
 
-use super::series::Shape;
+use super::series::{Series, Shape};
 
 /// What one line is. Ranges count from the start of the line.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,8 @@ pub(super) struct Sample<'a> {
     pub name: &'a [u8],
     /// Between the braces.
     pub labels: &'a [u8],
-    pub value: f64,
+    /// The line before has the same name.
+    pub same_name: bool,
     pub value_at: (usize, usize),
     /// A label value has an escape that the format does not know.
     pub odd_escape: bool,
@@ -172,14 +173,25 @@ fn metadata_name(line: &[u8], at: usize) -> Option<usize> {
 
 fn sample<'a>(line: &'a [u8], shape: &mut Shape<'a>) -> Result<Sample<'a>, Refusal> {
     let series = shape.series(line)?;
+    let sample = value_and_tail(line, series);
+    if sample.is_err() {
+        // Nobody sees a refused line's name, so the next line must not be told that it has the same.
+        shape.forget();
+    }
+    sample
+}
+
+fn value_and_tail(line: &[u8], series: Series) -> Result<Sample<'_>, Refusal> {
     let at = skip_blanks(line, series.end);
     let value_end = token_end(line, at);
-    let value = number(&line[at..value_end]).ok_or(Refusal::Value)?;
+    if !is_number(&line[at..value_end]) {
+        return Err(Refusal::Value);
+    }
     let (tail, end) = read_tail(line, value_end)?;
     Ok(Sample {
         name: &line[..series.name_end],
         labels: &line[series.labels.0..series.labels.1],
-        value,
+        same_name: series.repeated,
         value_at: (at, value_end),
         odd_escape: series.odd_escape,
         tail,
@@ -188,6 +200,9 @@ fn sample<'a>(line: &'a [u8], shape: &mut Shape<'a>) -> Result<Sample<'a>, Refus
 }
 
 fn read_tail(line: &[u8], value_end: usize) -> Result<(Tail, usize), Refusal> {
+    if value_end == line.len() {
+        return Ok((Tail::Text, value_end));
+    }
     let end = line_end(line, value_end);
     let line = &line[..end];
     let at = skip_blanks(line, value_end);
@@ -239,9 +254,23 @@ fn seconds_to_milliseconds(text: &[u8]) -> Option<i64> {
     (milliseconds <= 9_007_199_254_740_992.0).then_some(milliseconds as i64)
 }
 
+/// Whether a value is a number. Most are short and plain, and few are wanted: those are not worth parsing.
+fn is_number(text: &[u8]) -> bool {
+    is_plain(text) || number(text).is_some()
+}
+
+/// At most 18 digits with one point between them: a number under any reading.
+fn is_plain(text: &[u8]) -> bool {
+    let point = |b: &&u8| **b == b'.';
+    text.len() < 20
+        && text.first().is_some_and(u8::is_ascii_digit)
+        && text.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+        && text.iter().filter(point).count() <= 1
+}
+
 /// A number as Go's ParseFloat reads it for Prometheus: decimal, no underscores, no hexadecimal; a number too
 /// large for a double is an error there and not infinity.
-fn number(text: &[u8]) -> Option<f64> {
+pub(super) fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     match text.parse::<f64>().ok()? {
         value if value.is_finite() => Some(value),

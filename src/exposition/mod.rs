@@ -50,19 +50,23 @@ pub type NameId = usize;
 /// The names that dialects and corrections read.
 #[derive(Debug)]
 pub struct Names {
-    ids: HashMap<&'static [u8], NameId>,
+    ids: HashMap<Vec<u8>, NameId>,
     spelled: Vec<&'static str>,
 }
 
 impl Names {
-    /// The set of all `names`; one that is given twice counts once.
+    /// The set of all `names`; one that is given twice counts once. Some clients write `_` for the colon of a name,
+    /// so that spelling means the same, unless it is a wanted name itself.
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Names {
         let mut set = Names { ids: HashMap::new(), spelled: Vec::new() };
         for name in names {
             let next = set.spelled.len();
-            if *set.ids.entry(name.as_bytes()).or_insert(next) == next {
+            if *set.ids.entry(name.as_bytes().to_vec()).or_insert(next) == next {
                 set.spelled.push(name);
             }
+        }
+        for (id, name) in set.spelled.iter().enumerate() {
+            set.ids.entry(name.replace(':', "_").into_bytes()).or_insert(id);
         }
         set
     }
@@ -72,12 +76,8 @@ impl Names {
         self.find(name.as_bytes())
     }
 
-    /// Where a client replaced the colon of `vllm:` by an underscore, the same name is meant.
     fn find(&self, name: &[u8]) -> Option<NameId> {
-        self.ids.get(name).copied().or_else(|| {
-            let rest = name.strip_prefix(b"vllm_")?;
-            self.ids.get([b"vllm:", rest].concat().as_slice()).copied()
-        })
+        self.ids.get(name).copied()
     }
 }
 
@@ -214,8 +214,9 @@ struct Scan<'a> {
     page: Exposition<'a>,
     /// 1-based number of the line that is read.
     line_number: usize,
-    /// The last name looked up: neighbours mostly share it.
-    last: (&'a [u8], Option<NameId>),
+    /// Whether the last sample's name is one of ours, and whether it is wanted: neighbours mostly share it.
+    own: bool,
+    wanted: Option<NameId>,
     shape: Shape<'a>,
 }
 
@@ -230,7 +231,7 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, line_number: 1, last: (b"", None), shape: Shape::new(body) }
+        Scan { page, line_number: 1, own: false, wanted: None, shape: Shape::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
@@ -276,7 +277,11 @@ impl<'a> Scan<'a> {
     }
 
     fn sample(&mut self, sample: &line::Sample<'a>, span: Span, start: usize) {
-        if sample.name.starts_with(OWN_PREFIX) {
+        if !sample.same_name {
+            self.own = sample.name.starts_with(OWN_PREFIX);
+            self.wanted = self.lookup(sample.name);
+        }
+        if self.own {
             return self.edit(span, String::new());
         }
         self.page.counts.samples += 1;
@@ -288,23 +293,22 @@ impl<'a> Scan<'a> {
             self.page.counts.opaque += 1;
             self.note(span, "a label value has an escape that the format does not know");
         }
-        let Some(name) = self.lookup(sample.name) else { return };
-        // The grammar has checked the labels as UTF-8.
-        let Ok(labels) = std::str::from_utf8(sample.labels) else { return };
-        self.page.samples.push(Sample {
-            name,
-            labels: Labels::new(labels),
-            value: sample.value,
-            line: span,
-            value_at: Span { start: start + sample.value_at.0, end: start + sample.value_at.1 },
-        });
+        if let Some(name) = self.wanted {
+            self.keep(name, sample, span, start);
+        }
     }
 
-    fn lookup(&mut self, name: &'a [u8]) -> Option<NameId> {
-        if name != self.last.0 {
-            self.last = (name, self.page.names.find(name));
+    fn keep(&mut self, name: NameId, sample: &line::Sample<'a>, span: Span, start: usize) {
+        let value_at = Span { start: start + sample.value_at.0, end: start + sample.value_at.1 };
+        // The grammar has checked the labels as UTF-8 and the value as a number.
+        let labels = std::str::from_utf8(sample.labels).ok();
+        if let (Some(labels), Some(value)) = (labels, line::number(value_at.of(self.page.body))) {
+            self.page.samples.push(Sample { name, labels: Labels::new(labels), value, line: span, value_at });
         }
-        self.last.1
+    }
+
+    fn lookup(&self, name: &[u8]) -> Option<NameId> {
+        self.page.names.find(name)
     }
 
     fn edit(&mut self, span: Span, text: String) {

@@ -17,6 +17,8 @@ pub(super) struct Series {
     pub(super) end: usize,
     /// A label value has an escape that the format does not know.
     pub(super) odd_escape: bool,
+    /// It has the name of the line before.
+    pub(super) repeated: bool,
 }
 
 /// How many label values of a line are remembered. A line with more is checked in full, and so is the next.
@@ -41,6 +43,11 @@ impl<'a> Shape<'a> {
         Shape { page_is_utf8: std::str::from_utf8(page).is_ok(), unsure: true, ..Shape::default() }
     }
 
+    /// Takes nothing over from the last line.
+    pub(super) fn forget(&mut self) {
+        self.unsure = true;
+    }
+
     /// The name and labels at the start of `line`.
     pub(super) fn series(&mut self, line: &'a [u8]) -> Result<Series, Refusal> {
         match self.repeat(line) {
@@ -56,7 +63,7 @@ impl<'a> Shape<'a> {
         }
         let same = common_prefix(self.line, line);
         if same >= self.series.end && self.count > 0 {
-            return Some(self.series);
+            return Some(Series { repeated: true, ..self.series });
         }
         let changed = self.values[..self.count].iter().position(|&(start, end)| start <= same && same <= end)?;
         let (start, end) = self.values[changed];
@@ -74,7 +81,7 @@ impl<'a> Shape<'a> {
         }
         // Nothing odd is taken over, so only the new value can have an odd escape.
         self.unsure = has_odd_escape(&line[start..start + length]);
-        Some(Series { odd_escape: self.unsure, ..self.series })
+        Some(Series { odd_escape: self.unsure, repeated: true, ..self.series })
     }
 
     /// Checks name and labels in full.
@@ -86,7 +93,7 @@ impl<'a> Shape<'a> {
             return Err(Refusal::Name);
         }
         let open = skip_blanks(line, name_end);
-        let mut series = Series { name_end, labels: (name_end, name_end), end: name_end, odd_escape: false };
+        let mut series = Series { name_end, labels: (name_end, name_end), end: name_end, ..Series::default() };
         let mut names = NameSet::default();
         if line.get(open) == Some(&b'{') {
             let close = self.check_labels(line, open + 1, &mut names, &mut series.odd_escape)?;

@@ -1,6 +1,6 @@
 //! Room of the file systems that hold disk tiers (`--path.disk-tier`).
 //!
-//! How much of it a tier takes is not said here: statvfs counts everything on the file system.
+//! How much of it a tier takes is not said here: statvfs counts everything on the file system. `scan` measures it.
 
 use std::path::{Path, PathBuf};
 

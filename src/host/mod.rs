@@ -3,7 +3,8 @@
 //! Each collector lives on one long-lived thread of its own ([`runner`]), because a driver or file-system call
 //! may block for minutes. A scrape only looks at the last sample and its age; it never waits for a collector,
 //! and one collector's failure is never another's. Inside a collector, reading (I/O) and understanding (pure)
-//! are kept apart: `nvml` reads and `gpu` understands, `maps`, `cgroup` and `space` each hold their pair.
+//! are kept apart: `nvml` reads and `gpu` understands, `walk` reads and `scan` understands, `maps`, `cgroup`,
+//! `mount`, `place` and `space` each hold their pair.
 //!
 //! To add one: a file here with a type that implements [`Collector`], and one row in `COLLECTORS`. Its flag
 //! (`--[no-]collector.NAME`) follows from its name.
@@ -13,16 +14,23 @@ mod disk;
 mod gpu;
 mod maps;
 mod memory;
+mod mount;
 mod nvml;
+mod place;
 pub mod runner;
+mod scan;
 mod shm;
 mod space;
+mod walk;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
-use crate::family::{Desc, Family};
+use crate::family::{Desc, Family, Labels};
 use crate::settings::HostFacts;
 
+pub use mount::Mount;
+pub use place::{Place, Room, Standing, place};
 pub use runner::{Health, Host, Look, Pace};
 
 /// One source of host facts. It is called on its own thread, again and again.
@@ -44,11 +52,24 @@ pub struct Reading {
     pub families: Vec<Family>,
     /// Families that state their own age beside them: the last ones known stay, however old.
     pub lasting: Vec<Family>,
+    /// The ages of what is in `lasting`, told anew at each look so that they grow even while a run does not end.
+    pub ages: Vec<Age>,
     /// Facts that the core works with; only the fields that this collector knows are set.
     pub facts: HostFacts,
     /// Sentences for `/debug` and the log: what is partly unknown, and why. A text that does not change from
     /// run to run is logged once, so no counts or times in here.
     pub notes: Vec<String>,
+}
+
+/// How old something is that lasts: one sample of a family in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Age {
+    /// The family.
+    pub desc: Desc,
+    /// Whose age it is.
+    pub labels: Labels,
+    /// Nothing that this is the age of was read before.
+    pub since: Instant,
 }
 
 /// Why a collector has nothing to say. Either way its `kvtier_collector_success` is 0.
@@ -75,6 +96,8 @@ pub struct Options {
     pub cgroup: Option<PathBuf>,
     /// `--path.disk-tier`: directories of disk tiers.
     pub disk_tiers: Vec<PathBuf>,
+    /// `--disk.scan-network`: disk tiers are scanned on network mounts too.
+    pub disk_scan_network: bool,
     /// `--nvml.library`: the NVML library; the usual names are tried where not given.
     pub nvml_library: Option<PathBuf>,
     /// `--gpu.unified`: the operator says that GPU and host share one memory.
@@ -91,6 +114,7 @@ impl Default for Options {
             shm: "/dev/shm".into(),
             cgroup: None,
             disk_tiers: Vec::new(),
+            disk_scan_network: false,
             nvml_library: None,
             gpu_unified: false,
             collectors: NAMES.to_vec(),
@@ -106,11 +130,12 @@ struct Row {
     build: fn(&Options) -> Option<Box<dyn Collector>>,
 }
 
-const COLLECTORS: [Row; 4] = [
+const COLLECTORS: [Row; 5] = [
     Row { name: shm::NAME, descs: &shm::DESCS, build: shm::build },
     Row { name: memory::NAME, descs: &memory::DESCS, build: memory::build },
     Row { name: gpu::NAME, descs: &gpu::DESCS, build: gpu::build },
     Row { name: disk::NAME, descs: &disk::DESCS, build: disk::build },
+    Row { name: scan::NAME, descs: &scan::DESCS, build: scan::build },
 ];
 
 /// Names of all collectors, as in `--[no-]collector.NAME`.
@@ -146,7 +171,7 @@ mod tests {
     #[test]
     fn a_collector_runs_under_its_name_and_only_where_it_has_something_to_look_at() {
         let names = |options: &Options| all(options).iter().map(|one| one.name()).collect::<Vec<_>>();
-        assert_eq!(NAMES, ["shm", "memory", "gpu", "disk"]);
+        assert_eq!(NAMES, ["shm", "memory", "gpu", "disk", "scan"]);
         assert_eq!(names(&Options::default()), ["shm", "memory", "gpu"]);
         let disk = Options { disk_tiers: vec!["/kv".into()], ..Options::default() };
         assert_eq!(names(&disk), NAMES);

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::family::{Desc, Family};
 use crate::settings::HostFacts;
 
-use super::{Collector, Failure, Options, Reading, all};
+use super::{Age, Collector, Failure, Options, Reading, all, scan};
 
 const SUCCESS: Desc = Desc::gauge(
     "kvtier_collector_success",
@@ -58,6 +59,7 @@ impl Pace {
 /// The running collectors.
 pub struct Host {
     slots: Vec<Slot>,
+    disk_tiers: Vec<PathBuf>,
 }
 
 struct Slot {
@@ -98,12 +100,18 @@ pub struct Health {
 impl Host {
     /// Starts the collectors that the options turn on.
     pub fn start(options: &Options) -> Host {
-        Host::with(all(options), Pace::default())
+        Host { disk_tiers: options.disk_tiers.clone(), ..Host::with(all(options), Pace::default()) }
     }
 
     /// Starts these collectors at this pace.
     pub fn with(collectors: Vec<Box<dyn Collector>>, pace: Pace) -> Host {
-        Host { slots: collectors.into_iter().map(|collector| Slot::start(collector, pace)).collect() }
+        let slots = collectors.into_iter().map(|collector| Slot::start(collector, pace)).collect();
+        Host { slots, disk_tiers: Vec::new() }
+    }
+
+    /// LMCache's own figure of its disk tier less what was measured, where both can be told of one directory.
+    pub fn lmcache_difference(&self, lmcache_bytes: f64, look: &Look) -> Family {
+        scan::lmcache_difference(lmcache_bytes, &self.disk_tiers, &look.families)
     }
 
     /// What is known now. Never waits for a collector.
@@ -118,6 +126,7 @@ impl Host {
             }
             if let Some((_, reading)) = &state.good {
                 look.families.extend_from_slice(&reading.lasting);
+                look.families.extend(age_families(&reading.ages, now));
             }
             look.collectors.push(health);
         }
@@ -239,6 +248,19 @@ fn absorb(all: &mut HostFacts, facts: &HostFacts) {
     all.live_tier_files.extend_from_slice(&facts.live_tier_files);
 }
 
+/// One family for each description, with the ages as they are now.
+fn age_families(ages: &[Age], now: Instant) -> Vec<Family> {
+    let mut families: Vec<Family> = Vec::new();
+    for age in ages {
+        let at = families.iter().position(|family| family.desc == age.desc).unwrap_or_else(|| {
+            families.push(Family::new(age.desc));
+            families.len() - 1
+        });
+        families[at].push(age.labels.clone(), now.saturating_duration_since(age.since).as_secs_f64());
+    }
+    families
+}
+
 fn health_families(collectors: &[Health]) -> [Family; 3] {
     let mut families = [Family::new(SUCCESS), Family::new(DURATION), Family::new(AGE)];
     for health in collectors {
@@ -338,6 +360,7 @@ mod tests {
             lasting: vec![Family::single(Y, 2.0)],
             facts: HostFacts { gpus: Some(2), ..HostFacts::default() },
             notes: vec!["partly".into()],
+            ..Reading::default()
         })
     }
 
@@ -397,6 +420,23 @@ mod tests {
         assert_eq!(value(&late, "kvtier_collector_success", "one"), Some(0.0));
         assert_eq!(value(&late, "kvtier_collector_age_seconds", "one"), Some(20.0));
         assert_eq!((late.facts.gpus, late.collectors[0].notes.len()), (None, 0));
+    }
+
+    #[test]
+    fn an_age_grows_from_look_to_look_though_no_run_ends() {
+        let (script, collector) = scripted("one");
+        let host = Host::with(vec![collector], FAST);
+        script
+            .send(|| {
+                let age = |name: &str| Age { desc: Y, labels: vec![("path", name.into())], since: Instant::now() };
+                Ok(Reading { ages: vec![age("/a"), age("/b")], ..Reading::default() })
+            })
+            .unwrap();
+        until(&host, |look| value(look, "kvtier_y", "/a").is_some()).expect("a reading");
+        let since = lock(&host.slots[0].state).good.as_ref().map(|(_, reading)| reading.ages[1].since).unwrap();
+        let look = host.look(since + Duration::from_secs(300));
+        assert_eq!(value(&look, "kvtier_y", "/b"), Some(300.0));
+        assert_eq!(look.families.iter().filter(|family| family.desc == Y).count(), 1, "one HELP for both");
     }
 
     #[test]

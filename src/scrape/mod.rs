@@ -20,13 +20,10 @@ use self::health::{Change, Health};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
-use crate::pipeline::{self, Outcome, PageReport, Source};
+use crate::pipeline::{self, MAIN, Outcome, PageReport, Source};
 use crate::process;
 use crate::settings::{HostFacts, Settings};
 use crate::upstream::{Client, Flight, Page, UpstreamError};
-
-/// Value of the `upstream` label of the one upstream that there is.
-const MAIN: &str = "main";
 
 /// Answers scrapes.
 pub struct Scraper {
@@ -90,7 +87,11 @@ impl Scraper {
     /// The metrics, within `patience`.
     pub async fn answer(&self, patience: Duration) -> Answer {
         let fetch = self.fetch(patience).await;
-        let mut families = self.ground.look().families;
+        let look = self.ground.look();
+        let claimed = fetch.result.as_ref().ok().and_then(|page| page.outcome.snapshot.disk_claimed);
+        let difference = claimed.map(|fact| self.ground.host.lmcache_difference(fact.value, &look));
+        let mut families = look.families;
+        families.extend(difference);
         families.extend(own::upstream_families(&fetch.visit()));
         families.extend(own::process_families(&BUILD, self.started, &process::read()));
         let own = Bytes::from(encode(&families));

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
 #![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
 
+#[path = "../support/nvml.rs"]
+mod nvml;
 #[path = "../support/program/mod.rs"]
 mod support;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::PAGE;
 use crate::support::client::{get, get_aside, send};
-use crate::support::exporter::{Exporter, command, run};
+use crate::support::exporter::{Exporter, command, field, run};
 use crate::support::until;
 use crate::support::upstream::{Gate, Step, Upstream, ok};
 
@@ -129,4 +129,21 @@ fn a_client_that_says_nothing_does_not_keep_others_waiting() {
     let exporter = Exporter::start(&upstream.url(), &[]);
     let _silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(exporter.address).unwrap()).collect();
     assert!(exporter.metrics().body.starts_with(PAGE));
+}
+
+#[test]
+fn a_log_that_nobody_reads_any_more_costs_no_scrape() {
+    use std::io::{BufRead, BufReader};
+    let upstream = Upstream::start_resetting();
+    let mut child = command(&["--upstream", &upstream.url(), "--web.listen-address", "127.0.0.1:0"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The reader goes once the address is read; from then on every line of the log is a broken pipe.
+    let log = BufReader::new(child.stderr.take().unwrap());
+    let listening = log.lines().map(Result::unwrap).find(|line| line.contains("msg=listening")).unwrap();
+    let address = field(&listening, "address").unwrap().parse().unwrap();
+    assert!(get(address, "/metrics").has("kvtier_upstream_error_info{upstream=\"main\",reason=\"reset\"} 1"));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

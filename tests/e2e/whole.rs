@@ -1,7 +1,10 @@
 //! All rooms together: a correction, the collectors on a fixture tree, the demo.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
+use crate::nvml::Stub;
 use crate::support::client::get;
 use crate::support::exporter::{Exporter, command, field};
 use crate::support::until;
@@ -75,4 +78,63 @@ fn the_demo_runs_by_itself_and_says_where() {
     assert!(greeting.contains(engine) && greeting.contains(&format!("http://{}/metrics", exporter.address)));
     let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
     assert!(get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
+}
+
+#[test]
+fn what_lmcache_believes_is_held_against_the_directory() {
+    const LMCACHE: &str = "lmcache:local_storage_usage{model_name=\"m\",role=\"worker\",worker_id=\"0\"} 1048576\n";
+    let (root, tier) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(root.path().join("self")).unwrap();
+    std::fs::write(root.path().join("self/mountinfo"), "1 0 8:1 / / rw - ext4 x rw\n").unwrap();
+    // 64 KiB that the disk really holds, where LMCache claims 1 MiB: 983,040 bytes of difference.
+    std::fs::write(tier.path().join("m@1@0@3e8@bfloat16.pt"), vec![7; 65_536]).unwrap();
+    let upstream = Upstream::start(|_| vec![ok(LMCACHE)]);
+    let (procfs, path) = (root.path().display().to_string(), tier.path().display().to_string());
+    let exporter = Exporter::start(&upstream.url(), &["--path.procfs", &procfs, "--path.disk-tier", &path]);
+    let difference = format!("kvtier_lmcache_disk_usage_difference_bytes{{path=\"{path}\"}} 983040");
+    until("the directory is measured", || exporter.metrics().has(&difference));
+    assert!(exporter.metrics().has(&format!("kvtier_disk_tier_files{{path=\"{path}\"}} 1")));
+}
+
+#[test]
+fn the_size_is_found_in_the_tier_file_that_a_live_process_maps() {
+    let root = tempfile::tempdir().unwrap();
+    let (shm, procfs) = (root.path().join("shm"), root.path().join("proc"));
+    fs::create_dir(&shm).unwrap();
+    fs::create_dir_all(procfs.join("101")).unwrap();
+    let tier = shm.join("vllm_offload_e1.mmap");
+    // 98.4 GB went through a tier of 16 MiB, so it is full.
+    fs::File::create(&tier).unwrap().set_len(16_777_216).unwrap();
+    let upstream = Upstream::start(|_| vec![ok(FULL_TIER)]);
+    let (shm, proc_path) = (shm.display().to_string(), procfs.display().to_string());
+    let exporter =
+        Exporter::start(&upstream.url(), &["--collector.shm", "--path.shm", &shm, "--path.procfs", &proc_path]);
+    let gauge = "vllm:kv_offload_cpu_cache_usage_perc{engine=\"0\",model_name=\"m\"}";
+    assert_eq!(value(&exporter.metrics().body, gauge), Some(0.0), "a file that nobody maps is nobody's tier");
+    let meta = tier.metadata().unwrap();
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let line =
+        format!("7f0000000000-7f0001000000 rw-s 00000000 {major:02x}:{minor:02x} {} {}\n", meta.ino(), tier.display());
+    fs::write(procfs.join("101/maps"), line).unwrap();
+    until("the mapping is seen", || value(&exporter.metrics().body, gauge) == Some(1.0));
+    let body = exporter.metrics().body;
+    assert!(body.contains("size_source=\"shm_file\""), "{body}");
+    assert_eq!(value(&body, "kvtier_tier_size_bytes{model_name=\"m\",engine=\"0\",tier=\"ram\"}"), Some(16_777_216.0));
+}
+
+#[test]
+fn a_driver_call_that_hangs_delays_neither_a_scrape_nor_the_end() {
+    let root = tempfile::tempdir().unwrap();
+    let stub = Stub::build(root.path(), &[], "count 1\ngpu0.uuid GPU-1\ngpu0.name NVIDIA L4\ngpu0.memory block\n");
+    let upstream = Upstream::start(|_| vec![ok("x 1\n")]);
+    let library = stub.library().display().to_string();
+    let mut exporter = Exporter::start(&upstream.url(), &["--collector.gpu", "--nvml.library", &library]);
+    until("the driver call hangs", || stub.blocks());
+    let began = Instant::now();
+    assert!(exporter.metrics().has("kvtier_upstream_up{upstream=\"main\"} 1"));
+    assert!(began.elapsed() < Duration::from_secs(1), "a scrape took {:?}", began.elapsed());
+    let began = Instant::now();
+    exporter.terminate();
+    let (status, ended) = exporter.wait();
+    assert!(status.success() && ended - began < Duration::from_secs(3), "{status} after {:?}", ended - began);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use kvtier_exporter::openmetrics;
 use kvtier_exporter::pipeline::Format;
 use kvtier_exporter::settings::Settings;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One page of a real engine. Each folder's `about.md` says how it was taken.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Capture {
     pub body: Vec<u8>,
     /// How the server said that it is written.
     pub format: Format,
-    /// What is in `expected.json`.
+    /// What is in `expected.json`; nothing but "no" for other engines than vLLM.
     pub expected: Value,
 }
 
@@ -27,7 +27,11 @@ impl Capture {
     fn read(folder: &Path) -> Capture {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         let file = |name: &str| std::fs::read(folder.join(name)).ok();
-        let expected = serde_json::from_slice(&file("expected.json").expect("expected.json must be there")).unwrap();
+        let expected = match file("expected.json") {
+            Some(numbers) => serde_json::from_slice(&numbers).unwrap(),
+            None if name.starts_with("vllm-") => panic!("{name} must have an expected.json"),
+            None => unworked(),
+        };
         let (body, format) = match (file("page.prom"), file("page.openmetrics.txt"), file("response.http")) {
             (Some(page), None, None) => (page, Format::Text),
             (None, Some(page), None) => (page, Format::OpenMetrics),
@@ -73,6 +77,11 @@ impl Capture {
     pub fn engines(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.expected["engines"].as_object().unwrap().iter().map(|(engine, numbers)| (engine.as_str(), numbers))
     }
+}
+
+/// Pages of other engines have no numbers from another program; tests/tiers.rs works theirs out by hand.
+fn unworked() -> Value {
+    json!({ "offloading_connector": false, "after_reset": false, "tier_bytes_on_the_page": false, "engines": {} })
 }
 
 /// All captures, by name.

@@ -1,0 +1,111 @@
+//! Bodies for the benches, and the program itself to check them against.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+use kvtier_exporter::pipeline::{Format, MAIN, Source, process};
+use kvtier_exporter::settings::{HostFacts, Settings};
+
+/// The page of a capture.
+pub fn capture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join("page.prom");
+    std::fs::read(path).unwrap()
+}
+
+/// A page of so many engines: the two of a capture again and again, under other numbers, each family in one piece.
+pub fn engines(count: usize) -> Vec<u8> {
+    let capture = String::from_utf8(capture("vllm-0.33.0-offload-cpu-dp2-full")).unwrap();
+    let mut page = String::new();
+    let mut family: Vec<&str> = Vec::new();
+    for line in capture.lines().chain([""]) {
+        if line.starts_with('#') || line.is_empty() {
+            write_family(&mut page, &family, count);
+            family.clear();
+            page.push_str(line);
+            page.push('\n');
+        } else {
+            family.push(line);
+        }
+    }
+    page.truncate(page.trim_end().len() + 1);
+    page.into_bytes()
+}
+
+fn write_family(page: &mut String, lines: &[&str], count: usize) {
+    let of = |engine: &str| lines.iter().filter(move |line| line.contains(engine)).copied().collect::<Vec<_>>();
+    let (zero, one) = (of("engine=\"0\""), of("engine=\"1\""));
+    let other: Vec<_> = lines.iter().filter(|line| !line.contains("engine=\"")).copied().collect();
+    page.extend(other.iter().flat_map(|line| [line, "\n"]));
+    for engine in 0..count {
+        let (lines, number) = if engine % 2 == 0 { (&zero, "0") } else { (&one, "1") };
+        let (from, to) = (format!("engine=\"{number}\""), format!("engine=\"{engine}\""));
+        lines.iter().for_each(|line| page.extend([&line.replace(&from, &to), "\n"]));
+    }
+}
+
+/// A page of about so many bytes.
+pub fn body(bytes: usize) -> Vec<u8> {
+    let one = engines(16).len() / 16;
+    engines((bytes / one).max(1))
+}
+
+/// The same with a line at its end that Prometheus would refuse the page for.
+pub fn with_bad_line(body: &[u8]) -> Vec<u8> {
+    [body, b"vllm:cut{engine=\"0\n"].concat()
+}
+
+/// How many engines a page has.
+pub fn count_engines(body: &[u8]) -> usize {
+    outcome(body).snapshot.engines.len()
+}
+
+fn outcome(body: &[u8]) -> kvtier_exporter::pipeline::Outcome {
+    let source = Source { name: MAIN.to_owned(), body: Bytes::copy_from_slice(body), format: Format::Text };
+    process(&[source], &Settings::default(), &HostFacts::default())
+}
+
+/// Asserts that the program's answer begins with the page that the pipeline makes of this body, byte for byte.
+pub fn answers_alike(body: &[u8]) {
+    let page = outcome(body).page.concat();
+    let answer = ask_the_program(body);
+    assert!(answer.starts_with(&page), "the program answers something else than the pipeline that is measured");
+}
+
+/// What the program answers with this body behind it.
+fn ask_the_program(body: &[u8]) -> Vec<u8> {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    let body = body.to_vec();
+    let serving = std::thread::spawn(move || {
+        let (mut client, _) = upstream.accept().unwrap();
+        let mut head = [0; 4096];
+        let _ = client.read(&mut head).unwrap();
+        let length = body.len();
+        write!(
+            client,
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\n\r\n"
+        )
+        .unwrap();
+        client.write_all(&body).unwrap();
+    });
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kvtier-exporter"))
+        .args(["--upstream", &address.to_string(), "--web.listen-address", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(program.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let listening = log.find(|line| line.contains("msg=listening")).unwrap();
+    let own = listening.split(' ').find_map(|field| field.strip_prefix("address=")).unwrap();
+    let mut scrape = TcpStream::connect(own).unwrap();
+    write!(scrape, "GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    scrape.read_to_end(&mut answer).unwrap();
+    serving.join().unwrap();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    answer.split_off(head + 4)
+}

@@ -1,0 +1,127 @@
+//! LMCache inside the engine's processes: `lmcache:` families, on vLLM's own page or on LMCache's internal server.
+//!
+//! They have no `engine` label. Their model (the name it is served by, or else the one it was loaded by) decides:
+//!
+//! | engines of that model on the page | the facts belong to |
+//! |---|---|
+//! | one | that engine |
+//! | none | an engine of its own with `engine=""` |
+//! | several (data parallel) | lookups to the model; bytes to nobody, and `/debug` says so |
+//!
+//! Ranks share tokens and split bytes: each rank counts the same lookups, so one worker's are taken, while each
+//! rank holds its own share of the bytes, so those are summed.
+//!
+//! What is left out, and why: `retrieve_hit_rate` reads 1 while nothing is retrieved; `local_storage_usage` is a
+//! belief that is no fill (see [`Snapshot::disk_claimed`]); no family counts bytes that moved, and tokens times an
+//! estimate would be an invention. Read from the releases 0.3.3 to 0.5.6, which spell these names alike; 0.3.3 has
+//! no lookups yet.
+
+use std::collections::BTreeMap;
+
+use super::Dialect;
+use crate::exposition::{Exposition, Labels};
+use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
+
+pub(super) const KIND: &str = "lmcache";
+pub(super) const CPU: &str = "lmcache_cpu";
+pub(super) const DISK: &str = "lmcache_disk";
+const CONNECTOR: &str = "LMCacheConnector";
+
+const LOOKED_UP: &str = "lmcache:num_lookup_tokens_total";
+const FOUND: &str = "lmcache:num_lookup_hits_total";
+const CPU_USED: &str = "lmcache:local_cache_usage";
+const DISK_CLAIMED: &str = "lmcache:local_storage_usage";
+
+pub(super) const DIALECT: Dialect =
+    Dialect { name: "lmcache", reads: &[LOOKED_UP, FOUND, CPU_USED, DISK_CLAIMED], read };
+
+fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
+    let mut caches: BTreeMap<String, Cache> = BTreeMap::new();
+    for name in DIALECT.reads {
+        for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
+            caches.entry(model(sample.labels, snapshot)).or_default().take(name, sample.labels, sample.value);
+        }
+    }
+    for (model, cache) in &caches {
+        place(model, cache, snapshot);
+    }
+    if !caches.is_empty() {
+        snapshot.engine_kind.get_or_insert(KIND);
+    }
+    !caches.is_empty()
+}
+
+/// A process of LMCache. The scheduler's series are mostly zeros, so its order is behind all workers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Worker {
+    is_scheduler: bool,
+    id: u64,
+}
+
+/// What all processes that cache for one model say.
+#[derive(Default)]
+struct Cache(BTreeMap<(&'static str, Worker), f64>);
+
+impl Cache {
+    /// Of one worker's series (several processes of it, one of them dead) the largest counts.
+    fn take(&mut self, name: &'static str, labels: Labels<'_>, value: f64) {
+        let is_scheduler = labels.raw("role") == Some("scheduler");
+        let id = labels.raw("worker_id").and_then(|id| id.parse().ok()).unwrap_or_default();
+        let known = self.0.entry((name, Worker { is_scheduler, id })).or_insert(value);
+        *known = known.max(value);
+    }
+
+    /// What was found of what was looked up, by the first worker.
+    fn lookups(&self) -> Option<Quotient> {
+        let (worker, looked_up) =
+            self.0.iter().find_map(|((name, worker), tokens)| (*name == LOOKED_UP).then_some((*worker, *tokens)))?;
+        let found = self.0.get(&(FOUND, worker)).copied()?;
+        Some(Quotient { of: Fact::new(found, FOUND), by: Fact::new(looked_up, LOOKED_UP) })
+    }
+
+    /// The bytes of all workers. The scheduler's own page says 0 of bytes that the workers hold.
+    fn bytes(&self, family: &'static str) -> Option<Fact> {
+        let held = |(name, worker): &(&str, Worker)| *name == family && !worker.is_scheduler;
+        let shares = self.0.iter().filter(|(key, _)| held(key)).map(|(_, bytes)| *bytes);
+        shares.reduce(|all, bytes| all + bytes).map(|bytes| Fact::new(bytes, family))
+    }
+}
+
+/// The name that the engine goes by on this page; else the one it is served by; else the one it was loaded by.
+fn model(labels: Labels<'_>, snapshot: &Snapshot) -> String {
+    let names = [labels.value("served_model_name"), labels.value("model_name")];
+    let shown = |name: &&_| snapshot.engines.iter().any(|engine| engine.id.model_name == **name);
+    let named = || names.iter().filter(|name| !name.is_empty());
+    named().find(shown).or_else(|| named().next()).map(|name| name.to_string()).unwrap_or_default()
+}
+
+fn place(model: &str, cache: &Cache, snapshot: &mut Snapshot) {
+    if let Some(bytes) = cache.bytes(DISK_CLAIMED) {
+        super::add(&mut snapshot.disk_claimed, bytes);
+    }
+    let mut engines = snapshot.serving(model);
+    for engine in &mut engines {
+        engine.lookup_hits = cache.lookups().or(engine.lookup_hits);
+    }
+    match engines.as_mut_slice() {
+        [engine] => tiers(engine, cache),
+        several if cache.bytes(CPU_USED).is_some() || cache.bytes(DISK_CLAIMED).is_some() => {
+            let note = format!("bytes that LMCache keeps for model {model:?}: {} engines serve it", several.len());
+            snapshot.notes.push(note);
+        }
+        _ => {}
+    }
+}
+
+/// With `local_cpu: false` the CPU pool is staging and no tier, and a disk usage of 0 is also what a missing disk
+/// backend shows; the page does not tell.
+fn tiers(engine: &mut Engine, cache: &Cache) {
+    if let Some(used) = cache.bytes(CPU_USED) {
+        let tier = engine.tier_or_insert(CPU, Medium::Ram, CONNECTOR);
+        tier.residency = Some(Residency::Bytes(used));
+        tier.only_if_declared = true;
+    }
+    if let Some(claimed) = cache.bytes(DISK_CLAIMED) {
+        engine.tier_or_insert(DISK, Medium::Disk, CONNECTOR).only_if_declared = claimed.value <= 0.0;
+    }
+}
