@@ -251,8 +251,14 @@ async fn admit(house: &House, place: &Place, request: Request<Incoming>) -> Resp
         let response = plain(StatusCode::PAYLOAD_TOO_LARGE, "nothing can be sent here, only asked for\n".to_owned());
         return with(response, CONNECTION, HeaderValue::from_static("close"));
     }
-    match place.turn() {
-        Some(turn) => respond(house, &request).await.map(|pieces| pieces.on(turn)),
+    let route = route(request.uri().path(), &house.site.telemetry_path);
+    let turn = match route {
+        // A probe that fails because many look at us would have us restarted.
+        Some(Route::Healthy | Route::Ready) => Some(place.free_turn()),
+        _ => place.turn(),
+    };
+    match turn {
+        Some(turn) => respond(house, route, &request).await.map(|pieces| pieces.on(turn)),
         None => crowded(house),
     }
 }
@@ -278,9 +284,9 @@ fn denied() -> Response<Pieces> {
     with(response, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kvtier-exporter\", charset=\"UTF-8\""))
 }
 
-async fn respond(house: &House, request: &Request<Incoming>) -> Response<Pieces> {
+async fn respond(house: &House, route: Option<Route>, request: &Request<Incoming>) -> Response<Pieces> {
     let site = &house.site;
-    let Some(route) = route(request.uri().path(), &site.telemetry_path) else {
+    let Some(route) = route else {
         return plain(StatusCode::NOT_FOUND, format!("not found; the metrics are at {}\n", site.telemetry_path));
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -235,10 +235,16 @@ impl Place {
                 return None;
             }
         }
+        drop(places);
+        Some(self.free_turn())
+    }
+
+    /// A turn for an answer that costs nothing: there is always one.
+    pub(crate) fn free_turn(&self) -> Turn {
+        let mut places = self.crowd.places();
         let turn = places.number();
         places.change(self.number, Doing::Answering(turn));
-        drop(places);
-        Some(Turn { crowd: Arc::clone(&self.crowd), place: self.number, turn })
+        Turn { crowd: Arc::clone(&self.crowd), place: self.number, turn }
     }
 }
 

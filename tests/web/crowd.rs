@@ -26,7 +26,8 @@ fn more_requests_than_allowed_are_refused_and_the_others_answered() {
     let upstream = Upstream::start(move |_| vec![Step::Wait(shut.clone()), ok(PAGE)]);
     let exporter = Exporter::start(&upstream.url(), &["--web.max-requests=2", "--upstream.timeout=20s"]);
     let waiting: Vec<_> = (0..2).map(|_| send(exporter.address, "GET", "/metrics", &[])).collect();
-    until("two requests are being answered", || get(exporter.address, "/-/healthy").status == 503);
+    until("two requests are being answered", || get(exporter.address, "/").status == 503);
+    assert_eq!(get(exporter.address, "/-/healthy").status, 200, "a probe is no request too many");
     let refused = get(exporter.address, "/metrics");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(refused.body, "2 requests are being answered already; try again, or raise --web.max-requests\n");
@@ -49,7 +50,7 @@ fn zero_is_no_limit() {
     let exporter = Exporter::start(&upstream.url(), &["--web.max-requests=0", "--upstream.timeout=20s"]);
     let waiting: Vec<_> = (0..60).map(|_| get_aside(exporter.address, "/metrics", &[])).collect();
     until("the fetch is under way", || upstream.requests().len() == 1);
-    assert_eq!(get(exporter.address, "/-/healthy").status, 200);
+    assert_eq!(get(exporter.address, "/").status, 200);
     gate.open();
     for answer in waiting {
         assert_eq!(answer.join().unwrap().status, 200);
