@@ -8,7 +8,7 @@ use kvtier_exporter::web::Config;
 use libfuzzer_sys::fuzz_target;
 
 /// Of "fakepassword"; the dictionary holds it.
-const HASH: &str = "QOauhQNbBCuQDKes6eFzPe";
+const HASH: &str = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi";
 
 fuzz_target!(|text: &str| {
     if let Err(fault) = Config::read(text, Path::new("/etc/web")) {

@@ -11,6 +11,8 @@ use yaml_rust2::scanner::{Marker, ScanError, TScalarStyle};
 
 /// The configuration is three levels deep.
 const DEEPEST: usize = 8;
+/// A longer key is not shown: it may be most of a hash, which has 60 characters.
+const LONGEST: usize = 40;
 
 /// What is wrong, and where. Display is the sentence of an error that still lacks the file's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,9 +135,14 @@ fn scalar(text: String, style: TScalarStyle) -> Value {
     }
 }
 
-/// A key as it may be shown: whoever swapped user and hash has a secret in the key's place.
+/// A key as it may be shown: whoever swaps user and hash, or forgets the blank between them, has a secret in the
+/// key's place.
 pub(super) fn shown(key: &str) -> String {
-    if key.starts_with("$2") { "(a hash where a name belongs)".to_owned() } else { key.escape_debug().to_string() }
+    match key {
+        _ if key.contains("$2") => "(a hash where a name belongs)".to_owned(),
+        _ if key.len() > LONGEST => "(too long for a name)".to_owned(),
+        _ => key.escape_debug().to_string(),
+    }
 }
 
 #[cfg(test)]
