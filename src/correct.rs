@@ -17,10 +17,13 @@ pub struct Correction {
     pub family: &'static str,
     /// The tier whose fill replaces its value.
     pub tier: &'static str,
+    /// What upstream's own value really says, after "The engine's own value".
+    pub really: &'static str,
 }
 
 /// All corrections.
-pub const CORRECTIONS: &[Correction] = &[Correction { family: RAM_USAGE, tier: "ram" }];
+pub const CORRECTIONS: &[Correction] =
+    &[Correction { family: RAM_USAGE, tier: "ram", really: "counts only chunks pinned by copies in flight" }];
 
 /// `kvtier_correction_active`.
 pub const ACTIVE: Desc = Desc::gauge(
@@ -145,8 +148,9 @@ fn help(row: &Correction, all: bool, measured: bool) -> String {
     };
     format!(
         "{what}: kvtier_tier_fill_upper_bound_ratio{{tier=\"{tier}\"}}, by the rule min(tier size, bytes stored since engine start). \
-         The engine's own value counts only chunks pinned by copies in flight; it is kvtier_tier_pinned_ratio{{tier=\"{tier}\"}} now.{scope}",
+         The engine's own value {really}; it is kvtier_tier_pinned_ratio{{tier=\"{tier}\"}} now.{scope}",
         tier = row.tier,
+        really = row.really,
     )
 }
 

@@ -172,20 +172,14 @@ pub const DERIVED: &[Derived] = &[
             "kvtier_prefill_seconds_per_token",
             "Prefill seconds for each prompt token computed, over finished requests. An over-estimate of prefill alone: batching and decode share its steps.",
         ),
-        samples: Samples::Engine(|r| {
-            let finished = r.engine.finished;
-            ratio(finished.prefill_seconds?.value, finished.computed_tokens?.value)
-        }),
+        samples: Samples::Engine(prefill_seconds_per_token),
     },
     Derived {
         desc: Desc::gauge(
             "kvtier_reload_seconds_per_token",
             "Copy seconds out of the RAM tier for each token that a tier supplied, of one rank. Known where the number of ranks is: --engine.ranks, or a local engine on a box with one GPU. To be compared with kvtier_prefill_seconds_per_token.",
         ),
-        samples: Samples::Engine(|r| {
-            let seconds = r.engine.tier("ram")?.transfers.reload_seconds?.value / r.ranks?;
-            ratio(seconds, r.engine.served_tokens.values().map(|fact| fact.value).sum())
-        }),
+        samples: Samples::Engine(reload_seconds_per_token),
     },
     Derived {
         desc: Desc::gauge(
@@ -258,7 +252,19 @@ fn flag(set: bool) -> f64 {
     f64::from(u8::from(set))
 }
 
+/// Prefill seconds ÷ prompt tokens computed, over finished requests.
+pub(crate) fn prefill_seconds_per_token(resolved: &Resolved<'_>) -> Option<f64> {
+    let finished = resolved.engine.finished;
+    ratio(finished.prefill_seconds?.value, finished.computed_tokens?.value)
+}
+
+/// Reload seconds of one rank ÷ tokens that any tier supplied: what a disk promoted reloads through RAM too.
+pub(crate) fn reload_seconds_per_token(resolved: &Resolved<'_>) -> Option<f64> {
+    let seconds = resolved.engine.tier("ram")?.transfers.reload_seconds?.value / resolved.ranks?;
+    ratio(seconds, resolved.engine.served_tokens.values().map(|fact| fact.value).sum())
+}
+
 /// Bytes ÷ seconds since engine start; unknown while no second was spent.
-fn speed(bytes: Option<Fact>, seconds: Option<Fact>) -> Option<f64> {
+pub(crate) fn speed(bytes: Option<Fact>, seconds: Option<Fact>) -> Option<f64> {
     ratio(bytes?.value, seconds?.value).filter(|speed| *speed > 0.0)
 }

@@ -72,6 +72,7 @@ impl Text {
             Quotient::of(engine.finished.prefill_seconds, engine.finished.computed_tokens),
         );
         self.fact(1, "GPU pool, tokens", engine.gpu_pool_tokens);
+        self.fact(1, "GPU pool, share in use", engine.gpu_pool_used);
         self.fact(1, "tokens of a GPU block", engine.block_tokens);
         let per_token = resolved.bytes_per_token.map(|p| format!("{} (method {})", p.bytes, p.method));
         self.line(

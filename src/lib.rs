@@ -34,6 +34,8 @@
 //! | [`catalogue`] | every family that can be written | pure |
 //! | [`rewrite`] | page and edits to slices: the only writer of upstream's lines | pure |
 //! | [`explain`] | the text of `/debug` | pure |
+//! | [`status`] | what `/api/status` says, as JSON | pure |
+//! | [`page`] | the status page at `/`, which shows it | pure |
 //! | [`own`] | the families about the exporter itself | pure |
 //! | [`process`] | what the kernel says of our own process | I/O |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
@@ -55,11 +57,13 @@ pub mod merge;
 pub mod model;
 pub mod openmetrics;
 pub mod own;
+pub mod page;
 pub mod pipeline;
 pub mod process;
 pub mod rewrite;
 pub mod scrape;
 pub mod server;
 pub mod settings;
+pub mod status;
 pub mod upstream;
 pub mod web;

@@ -259,6 +259,8 @@ pub struct Engine {
     pub lookup_hits: Option<Quotient>,
     /// Capacity of the GPU's KV pool in tokens.
     pub gpu_pool_tokens: Option<Fact>,
+    /// Share (0–1) of that pool that requests use now.
+    pub gpu_pool_used: Option<Fact>,
     /// Tokens of one GPU block.
     pub block_tokens: Option<Fact>,
     /// What was seen that may have emptied the RAM tier since start, in words.
@@ -280,6 +282,7 @@ impl Engine {
             external_hits: None,
             lookup_hits: None,
             gpu_pool_tokens: None,
+            gpu_pool_used: None,
             block_tokens: None,
             reset_evidence: Vec::new(),
             tiers: Vec::new(),

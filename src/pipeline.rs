@@ -114,12 +114,22 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
 
 /// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
 pub fn explain(sources: &[Source], settings: &Settings, host: &HostFacts) -> String {
+    review(sources, settings, host, explain::explain)
+}
+
+/// Works out once more, for the same inputs, what [`process`] found on its way, and shows it to `show`.
+pub fn review<T>(
+    sources: &[Source],
+    settings: &Settings,
+    host: &HostFacts,
+    show: impl FnOnce(&Snapshot, &[Resolved<'_>], &[Corrected]) -> T,
+) -> T {
     let bodies = prepare(sources).bodies;
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
-    explain::explain(&snapshot, &engines, &corrected)
+    show(&snapshot, &engines, &corrected)
 }
 
 /// The pages that are read and written.

@@ -13,7 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -27,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::cli::Listen;
-use crate::own::BUILD;
+use crate::page;
 use crate::scrape::Scraper;
 use crate::web::{Crowd, Keeper, Limits, Pieces, Place, Verdict};
 
@@ -210,6 +211,7 @@ async fn exchange(
 enum Route {
     Metrics,
     Home,
+    Status,
     Debug,
     Healthy,
     Ready,
@@ -221,6 +223,7 @@ fn route(path: &str, telemetry_path: &str) -> Option<Route> {
     }
     match path {
         "/" => Some(Route::Home),
+        "/api/status" => Some(Route::Status),
         "/debug" => Some(Route::Debug),
         "/-/healthy" => Some(Route::Healthy),
         "/-/ready" => Some(Route::Ready),
@@ -298,7 +301,8 @@ async fn respond(house: &House, route: Option<Route>, request: &Request<Incoming
     match route {
         Route::Metrics => metrics(site, patience).await,
         Route::Debug => plain(StatusCode::OK, house.explanation(patience).await),
-        Route::Home => answer(StatusCode::OK, "text/html; charset=utf-8", vec![home(site).into()]),
+        Route::Home => home(site),
+        Route::Status => status(site, patience).await,
         Route::Healthy => plain(StatusCode::OK, "healthy\n".to_owned()),
         Route::Ready => plain(StatusCode::OK, "ready\n".to_owned()),
     }
@@ -318,20 +322,26 @@ fn patience(header: Option<&str>, configured: Duration) -> Duration {
     said.map_or(configured, |said| said.min(configured))
 }
 
-fn home(site: &Site) -> String {
-    let (path, upstream) = (escape(&site.telemetry_path), escape(&site.scraper.upstream()));
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>kvtier-exporter</title></head><body>\n\
-         <h1>kvtier-exporter</h1>\n<p>Version {}, in front of {upstream}</p>\n<ul>\n\
-         <li><a href=\"{path}\">Metrics</a></li>\n\
-         <li><a href=\"/debug\">Debug</a>: what was read, and why which value is served</li>\n\
-         <li><a href=\"/-/healthy\">Healthy</a>, <a href=\"/-/ready\">Ready</a></li>\n</ul>\n</body></html>\n",
-        BUILD.version
-    )
+fn home(site: &Site) -> Response<Pieces> {
+    let mut response =
+        answer(StatusCode::OK, "text/html; charset=utf-8", vec![page::html(&site.telemetry_path).into()]);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // The page belongs to one version of the exporter.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+async fn status(site: &Site, patience: Duration) -> Response<Pieces> {
+    match serde_json::to_vec(&site.scraper.status(patience).await) {
+        Ok(json) => {
+            let mut response = answer(StatusCode::OK, "application/json", vec![json.into()]);
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("the status cannot be written: {error}\n")),
+    }
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Pieces> {
@@ -379,10 +389,5 @@ mod tests {
         assert_eq!(route("/", "/metrics"), Some(Route::Home));
         assert_eq!(route("/", "/"), Some(Route::Metrics));
         assert_eq!(route("/-/ready", "/"), Some(Route::Ready));
-    }
-
-    #[test]
-    fn html_is_escaped() {
-        assert_eq!(escape("<a href='x'>\"&"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;");
     }
 }

@@ -11,12 +11,13 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "disk";
 
-const SIZE: Desc = Desc::gauge("kvtier_disk_size_bytes", "Size of the file system that holds the disk tier, in bytes.");
-const USED: Desc = Desc::gauge(
+pub(crate) const SIZE: Desc =
+    Desc::gauge("kvtier_disk_size_bytes", "Size of the file system that holds the disk tier, in bytes.");
+pub(crate) const USED: Desc = Desc::gauge(
     "kvtier_disk_used_bytes",
     "Bytes in use on the file system that holds the disk tier, by the tier and by everything else.",
 );
-const AVAILABLE: Desc = Desc::gauge(
+pub(crate) const AVAILABLE: Desc = Desc::gauge(
     "kvtier_disk_available_bytes",
     "Bytes that an ordinary user may still write on the file system that holds the disk tier.",
 );

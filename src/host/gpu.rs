@@ -15,27 +15,27 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "gpu";
 
-const INFO: Desc =
+pub(crate) const INFO: Desc =
     Desc::gauge("kvtier_gpu_info", "Always 1: a GPU that answers, with its name and the driver's version.");
-const UNIFIED: Desc = Desc::gauge(
+pub(crate) const UNIFIED: Desc = Desc::gauge(
     "kvtier_gpu_unified_memory",
     "Whether GPU and host share one memory: a part recognised by its name, or --gpu.unified. A RAM tier takes its bytes from the GPU's own pool there.",
 );
-const TOTAL: Desc = Desc::gauge(
+pub(crate) const TOTAL: Desc = Desc::gauge(
     "kvtier_gpu_memory_total_bytes",
     "Memory of the GPU in bytes, from the source that kvtier_gpu_memory_source_info names.",
 );
-const USED: Desc = Desc::gauge(
+pub(crate) const USED: Desc = Desc::gauge(
     "kvtier_gpu_memory_used_bytes",
     "GPU memory in use, in bytes, without the driver's reserve. Absent where host and GPU share one memory and the driver does not tell.",
 );
-const FREE: Desc = Desc::gauge(
+pub(crate) const FREE: Desc = Desc::gauge(
     "kvtier_gpu_memory_free_bytes",
     "GPU memory still free, in bytes. Where host and GPU share one memory and the driver does not tell, this is MemAvailable, an estimate.",
 );
 const RESERVED: Desc =
     Desc::gauge("kvtier_gpu_memory_reserved_bytes", "GPU memory that the driver keeps for itself, in bytes.");
-const SOURCE: Desc = Desc::gauge(
+pub(crate) const SOURCE: Desc = Desc::gauge(
     "kvtier_gpu_memory_source_info",
     "Always 1: where the memory figures come from. nvml: the driver. host: /proc/meminfo, since host and GPU share one memory. none: they are unknown; /debug says why.",
 );

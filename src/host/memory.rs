@@ -12,16 +12,17 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "memory";
 
-const TOTAL: Desc = Desc::gauge("kvtier_host_memory_total_bytes", "Memory of this box (MemTotal), in bytes.");
-const AVAILABLE: Desc = Desc::gauge(
+pub(crate) const TOTAL: Desc =
+    Desc::gauge("kvtier_host_memory_total_bytes", "Memory of this box (MemTotal), in bytes.");
+pub(crate) const AVAILABLE: Desc = Desc::gauge(
     "kvtier_host_memory_available_bytes",
     "Memory that the kernel estimates could be had without swapping (MemAvailable), in bytes. An estimate, not a promise.",
 );
-const FREE: Desc = Desc::gauge(
+pub(crate) const FREE: Desc = Desc::gauge(
     "kvtier_host_memory_free_bytes",
     "Memory that nothing uses, not even the page cache (MemFree), in bytes.",
 );
-const SHARED: Desc = Desc::gauge(
+pub(crate) const SHARED: Desc = Desc::gauge(
     "kvtier_host_memory_shared_bytes",
     "Shared memory and tmpfs (Shmem), in bytes. A RAM tier lies in here from its start, full or not, and cannot be reclaimed without swap.",
 );

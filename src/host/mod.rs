@@ -10,16 +10,16 @@
 //! (`--[no-]collector.NAME`) follows from its name.
 
 mod cgroup;
-mod disk;
-mod gpu;
+pub(crate) mod disk;
+pub(crate) mod gpu;
 mod maps;
-mod memory;
+pub(crate) mod memory;
 mod mount;
 mod nvml;
 mod place;
 pub mod runner;
-mod scan;
-mod shm;
+pub(crate) mod scan;
+pub(crate) mod shm;
 mod space;
 mod walk;
 

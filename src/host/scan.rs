@@ -19,15 +19,15 @@ use super::{Age, Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "scan";
 
-const BYTES: Desc = Desc::gauge(
+pub(crate) const BYTES: Desc = Desc::gauge(
     "kvtier_disk_tier_bytes",
     "Bytes that the files in the directory of the disk tier hold on disk, from the last finished scan: allocated blocks as du counts them, so a sparse file counts what was written and not its length. Left out: *.tmp files, what symbolic links point to, and file systems mounted below. Absent before the first scan has ended, and on network mounts unless --disk.scan-network is set.",
 );
-const FILES: Desc = Desc::gauge(
+pub(crate) const FILES: Desc = Desc::gauge(
     "kvtier_disk_tier_files",
     "Files in the directory of the disk tier, from the last finished scan; what kvtier_disk_tier_bytes leaves out is left out here too.",
 );
-const AGE: Desc = Desc::gauge(
+pub(crate) const AGE: Desc = Desc::gauge(
     "kvtier_disk_tier_scan_age_seconds",
     "Seconds since the last finished scan of the disk tier's directory began: nothing in its figures is older. A scan under way does not reset it, so on a large directory it reaches the time of two scans.",
 );

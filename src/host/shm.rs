@@ -20,31 +20,31 @@ use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "shm";
 
-const SIZE: Desc = Desc::gauge(
+pub(crate) const SIZE: Desc = Desc::gauge(
     "kvtier_shm_size_bytes",
     "Size of the shared-memory mount, in bytes. Absent where the mount has no limit of its own.",
 );
-const USED: Desc = Desc::gauge(
+pub(crate) const USED: Desc = Desc::gauge(
     "kvtier_shm_used_bytes",
     "Bytes in use on the shared-memory mount, files that are unlinked but still mapped included.",
 );
-const AVAILABLE: Desc = Desc::gauge(
+pub(crate) const AVAILABLE: Desc = Desc::gauge(
     "kvtier_shm_available_bytes",
     "Bytes still free on the shared-memory mount. A promise of the mount only: the engine's memory limit may end first, see kvtier_shm_headroom_bytes.",
 );
-const IS_TMPFS: Desc = Desc::gauge(
+pub(crate) const IS_TMPFS: Desc = Desc::gauge(
     "kvtier_shm_is_tmpfs",
     "Whether the path is a tmpfs. 0 means that it is some other file system and probably not where the engine's shared memory is.",
 );
-const HEADROOM: Desc = Desc::gauge(
+pub(crate) const HEADROOM: Desc = Desc::gauge(
     "kvtier_shm_headroom_bytes",
     "The smaller of what the mount has free and what the engine's memory cgroups still allow (limit minus usage, page cache counted as used), in bytes. limiter names the smaller one; it is shm where the engine's cgroup is not known.",
 );
-const FILES: Desc = Desc::gauge(
+pub(crate) const FILES: Desc = Desc::gauge(
     "kvtier_shm_tier_files",
     "Tier files (vllm_offload_*.mmap and further segments) of this mount by state. mapped: seen in a live process, even if unlinked. stale: mapped by no process of this box. unknown: some process could not be looked into, so neither is certain.",
 );
-const BYTES: Desc = Desc::gauge(
+pub(crate) const BYTES: Desc = Desc::gauge(
     "kvtier_shm_tier_bytes",
     "Length of the tier files of this mount by state (see kvtier_shm_tier_files), in bytes. The length that was asked for: a tier is laid out in full at its start, so this says nothing of its fill.",
 );

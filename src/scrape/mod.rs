@@ -23,6 +23,7 @@ use crate::own::{self, BUILD, PageFacts, Visit};
 use crate::pipeline::{self, MAIN, Outcome, PageReport, Source};
 use crate::process;
 use crate::settings::{HostFacts, Settings};
+use crate::status::{self, Exporter, Status, Upstream};
 use crate::upstream::{Client, Flight, Page, UpstreamError};
 
 /// Answers scrapes.
@@ -112,6 +113,23 @@ impl Scraper {
         let (upstream, collectors) = (self.upstream(), self.ground.look().collectors);
         Explanation { upstream: &upstream, fetch: &fetch, explained: explained.as_deref(), collectors: &collectors }
             .to_string()
+    }
+
+    /// What `/api/status` says, within `patience`: the same look at the same page as a scrape's.
+    pub async fn status(&self, patience: Duration) -> Status {
+        let fetch = self.fetch(patience).await;
+        let (page, error) = (fetch.result.as_ref().ok(), fetch.result.as_ref().err());
+        let (settings, now) = (&self.ground.settings, SystemTime::now().duration_since(SystemTime::UNIX_EPOCH));
+        Status {
+            schema: status::SCHEMA,
+            time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
+            exporter: Exporter::new(&BUILD, self.started, settings.correct),
+            upstreams: vec![Upstream::new(&fetch.visit(), self.upstream(), error)],
+            engines: page
+                .map(|page| pipeline::review(slice::from_ref(&page.source), settings, &page.facts, status::engines))
+                .unwrap_or_default(),
+            host: status::Host::new(&self.ground.look()),
+        }
     }
 
     async fn fetch(&self, patience: Duration) -> Arc<Fetch> {

@@ -54,7 +54,7 @@ fn routes() {
     assert!(exporter.get("/metrics?name[]=x").body.starts_with(PAGE));
     let home = exporter.get("/");
     assert_eq!((home.status, home.header("content-type")), (200, Some("text/html; charset=utf-8")));
-    assert!(home.body.contains("href=\"/metrics\"") && home.body.contains("href=\"/debug\""));
+    assert!(home.body.contains("href=\"./metrics\"") && home.body.contains("href=\"./debug\""));
     assert_eq!((exporter.get("/-/healthy").status, exporter.get("/-/ready").status), (200, 200));
     let debug = exporter.get("/debug").body;
     assert!(debug.contains("state    up") && debug.contains(&upstream.url()), "{debug}");
@@ -77,7 +77,7 @@ fn another_telemetry_path_is_written_into_the_home_page_escaped() {
     let upstream = Upstream::start(|_| vec![ok(PAGE)]);
     let exporter = Exporter::start(&upstream.url(), &["--web.telemetry-path", "/a&b"]);
     assert_eq!((exporter.get("/a&b").status, exporter.get("/metrics").status), (200, 404));
-    assert!(exporter.get("/").body.contains("href=\"/a&amp;b\""));
+    assert!(exporter.get("/").body.contains("href=\"./a&amp;b\""));
 }
 
 #[test]
