@@ -39,11 +39,16 @@
 //! | [`own`] | the families about the exporter itself | pure |
 //! | [`process`] | what the kernel says of our own process | I/O |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
+//! | [`commands`] | `check`, `plan` and `report`: facts gathered, advice printed | I/O |
+//! | [`advise`] | what speaks against a deployment or a plan, and what to type | pure |
+//! | [`report`] | the measured table of a tier: from pages, or from a history | pure |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
+pub mod advise;
 pub mod bound;
 pub mod catalogue;
 pub mod cli;
+pub mod commands;
 pub mod correct;
 pub mod demo;
 pub mod derive;
@@ -60,6 +65,7 @@ pub mod own;
 pub mod page;
 pub mod pipeline;
 pub mod process;
+pub mod report;
 pub mod rewrite;
 pub mod scrape;
 pub mod server;

@@ -11,7 +11,7 @@ use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
 use kvtier_exporter::web::{Keeper, Limits};
-use kvtier_exporter::{demo, log, own};
+use kvtier_exporter::{commands, demo, log, own};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,12 +20,15 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    log::init(cli.log.format, cli.log.level);
+    // A command that gives advice tells by itself what it could not see, unless somebody wants to know more.
+    if !cli.advises() || cli.log.level > tracing::Level::INFO {
+        log::init(cli.log.format, cli.log.level);
+    }
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status.into(),
         Err(error) => {
             eprintln!("kvtier-exporter: {error:#}");
-            ExitCode::FAILURE
+            if cli.advises() { commands::COULD_NOT_RUN.into() } else { ExitCode::FAILURE }
         }
     }
 }
@@ -41,7 +44,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-fn run(cli: &Cli) -> Result<()> {
+/// Runs until the work is done or a signal comes; the exit status is 0 unless a command has something to say.
+fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         // Name lookups and one password at a time are all that blocks here; a resolver that hangs must not gather
@@ -50,9 +54,10 @@ fn run(cli: &Cli) -> Result<()> {
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
-        match cli.command {
-            None => serve(cli, cli.upstream(), |_| {}).await,
-            Some(Command::Demo) => demo(cli).await,
+        match &cli.command {
+            None => serve(cli, cli.upstream(), |_| {}).await.map(|()| 0),
+            Some(Command::Demo) => demo(cli).await.map(|()| 0),
+            Some(Command::Advice(advice)) => commands::run(cli, advice).await,
         }
     });
     // Not waiting: a name lookup may hang for longer than anybody wants to.

@@ -3,11 +3,14 @@
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use crate::bound::Resolved;
 use crate::correct::Corrected;
-use crate::exposition::{Edit, Exposition};
+use crate::dialect::serving::{self, Configured, Serving};
+use crate::exposition::{Edit, Exposition, named_lines};
 use crate::family::Family;
 use crate::model::{Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
@@ -130,6 +133,33 @@ pub fn review<T>(
     let engines = bound::resolve(&snapshot, settings, host);
     let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
     show(&snapshot, &engines, &corrected)
+}
+
+/// What the pages of one scrape say, for the commands around a launch. Nothing is corrected.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// What the dialects read.
+    pub snapshot: Snapshot,
+    /// How each engine serves.
+    pub serving: Vec<Serving>,
+    /// How each engine was told to offload.
+    pub configured: Vec<Configured>,
+    /// The names of all metrics on the pages.
+    pub names: BTreeSet<String>,
+}
+
+/// Reads the pages of one scrape. [`bound::resolve`] works out what follows from the snapshot.
+pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
+    let bodies = prepare(sources).bodies;
+    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let serving: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &serving::NAMES)).collect();
+    let names = bodies.iter().flat_map(|body| named_lines(body)).filter_map(|(name, _)| name);
+    Survey {
+        snapshot: read(&pages, settings),
+        serving: serving.iter().flat_map(serving::read).collect(),
+        configured: serving.iter().flat_map(serving::configured).collect(),
+        names: names.map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+    }
 }
 
 /// The pages that are read and written.

@@ -3,6 +3,7 @@
 //!
 //! To add a flag: a field here; its variable follows by itself.
 
+mod advice;
 mod collectors;
 mod units;
 
@@ -16,6 +17,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::Level;
 
+pub use advice::{Check, Format, Plan, Report, ReportFormat};
 pub use collectors::Collectors;
 pub use units::Listen;
 
@@ -60,10 +62,24 @@ pub struct Cli {
 }
 
 /// Something else than serving.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// Run a simulated deployment and the exporter in front of it
     Demo,
+    /// Something that is answered once.
+    #[command(flatten)]
+    Advice(Advice),
+}
+
+/// A command around a launch, which is answered once.
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub enum Advice {
+    /// Look at a deployment as a careful colleague would: exit status 0 fine, 1 findings, 2 could not run
+    Check(Box<Check>),
+    /// Decide about a tier before a launch, and print the flags: exit status as of check
+    Plan(Box<Plan>),
+    /// Tell whether a tier pays: from one scrape, two, or the history in a Prometheus
+    Report(Box<Report>),
 }
 
 /// Where we listen.
@@ -98,26 +114,26 @@ pub struct Web {
 #[command(next_help_heading = "Upstream")]
 pub struct Upstream {
     /// The engine: host:port, a URL, or unix:/path/to.sock
-    #[arg(long = "upstream", value_name = "ADDRESS", value_parser = AddressParser)]
+    #[arg(long = "upstream", global = true, value_name = "ADDRESS", value_parser = AddressParser("--upstream"))]
     #[arg(default_value = "http://127.0.0.1:8000/metrics")]
     pub address: Address,
 
     /// Longest wait for it; a scrape's own timeout can shorten it
-    #[arg(long = "upstream.timeout", value_name = "TIME", value_parser = units::duration)]
+    #[arg(long = "upstream.timeout", global = true, value_name = "TIME", value_parser = units::duration)]
     #[arg(default_value = "10s")]
     pub timeout: Duration,
 
     /// Largest body, packed and unpacked
-    #[arg(long = "upstream.max-bytes", value_name = "SIZE", value_parser = units::size)]
+    #[arg(long = "upstream.max-bytes", global = true, value_name = "SIZE", value_parser = units::size)]
     #[arg(default_value = "64MiB")]
     pub max_bytes: u64,
 
     /// File with a bearer token, read for every fetch
-    #[arg(long = "upstream.bearer-token-file", value_name = "FILE")]
+    #[arg(long = "upstream.bearer-token-file", global = true, value_name = "FILE")]
     pub bearer_token_file: Option<PathBuf>,
 
     /// Certificates (PEM) to trust instead of the system's
-    #[arg(long = "upstream.ca-file", value_name = "FILE")]
+    #[arg(long = "upstream.ca-file", global = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 }
 
@@ -126,19 +142,19 @@ pub struct Upstream {
 #[command(next_help_heading = "Engine")]
 pub struct Engine {
     /// Size of a tier per engine (default tier: ram); repeatable
-    #[arg(long = "tier.size", value_name = "[TIER=]SIZE", value_parser = units::tier_size, value_delimiter = ',')]
+    #[arg(long = "tier.size", global = true, value_name = "[TIER=]SIZE", value_parser = units::tier_size, value_delimiter = ',')]
     pub tier_sizes: Vec<(String, u64)>,
 
     /// KV bytes of one token, all ranks together
-    #[arg(long = "kv.bytes-per-token", value_name = "BYTES", value_parser = units::positive)]
+    #[arg(long = "kv.bytes-per-token", global = true, value_name = "BYTES", value_parser = units::positive)]
     pub bytes_per_token: Option<f64>,
 
     /// Processes of one engine that copy in parallel (TP x PP)
-    #[arg(long = "engine.ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "engine.ranks", global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
 
     /// Replace the misleading usage gauge of the tier
-    #[arg(long = "correct", value_name = "on|off", value_parser = units::switch, default_value = "on", action = ArgAction::Set)]
+    #[arg(long = "correct", global = true, value_name = "on|off", value_parser = units::switch, default_value = "on", action = ArgAction::Set)]
     pub correct: bool,
 }
 
@@ -147,35 +163,35 @@ pub struct Engine {
 #[command(next_help_heading = "Host")]
 pub struct Host {
     /// Where procfs is mounted
-    #[arg(long = "path.procfs", value_name = "DIR", default_value = "/proc")]
+    #[arg(long = "path.procfs", global = true, value_name = "DIR", default_value = "/proc")]
     pub procfs: PathBuf,
 
     /// Where sysfs is mounted
-    #[arg(long = "path.sysfs", value_name = "DIR", default_value = "/sys")]
+    #[arg(long = "path.sysfs", global = true, value_name = "DIR", default_value = "/sys")]
     pub sysfs: PathBuf,
 
     /// Where the shared memory of the engine is mounted
-    #[arg(long = "path.shm", value_name = "DIR", default_value = "/dev/shm")]
+    #[arg(long = "path.shm", global = true, value_name = "DIR", default_value = "/dev/shm")]
     pub shm: PathBuf,
 
     /// cgroup of the engine, where it is not found by itself
-    #[arg(long = "path.cgroup", value_name = "DIR")]
+    #[arg(long = "path.cgroup", global = true, value_name = "DIR")]
     pub cgroup: Option<PathBuf>,
 
     /// Directory of a disk tier; repeatable
-    #[arg(long = "path.disk-tier", value_name = "DIR", value_delimiter = ',')]
+    #[arg(long = "path.disk-tier", global = true, value_name = "DIR", value_delimiter = ',')]
     pub disk_tiers: Vec<PathBuf>,
 
     /// Scan disk tiers on network mounts too
-    #[arg(long = "disk.scan-network", value_parser = BoolishValueParser::new())]
+    #[arg(long = "disk.scan-network", global = true, value_parser = BoolishValueParser::new())]
     pub scan_network: bool,
 
     /// Driver library, where it is not found by itself
-    #[arg(long = "nvml.library", value_name = "FILE")]
+    #[arg(long = "nvml.library", global = true, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
 
     /// GPU and host share one memory
-    #[arg(long = "gpu.unified", value_parser = BoolishValueParser::new())]
+    #[arg(long = "gpu.unified", global = true, value_parser = BoolishValueParser::new())]
     pub gpu_unified: bool,
 
     /// Which collectors run.
@@ -187,7 +203,7 @@ pub struct Host {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub struct Log {
-    /// Least serious line that is written
+    /// Least serious line that is written; check, plan and report write from debug on only
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info", global = true)]
     #[arg(value_parser = PossibleValuesParser::new(["error", "warn", "info", "debug", "trace"]).try_map(|level| level.parse::<Level>()))]
     pub level: Level,
@@ -212,6 +228,11 @@ impl Cli {
                 Err(command.error(ErrorKind::ValueValidation, format!("--tier.size is given twice for tier {tier:?}")))
             }
         }
+    }
+
+    /// Whether the command gives advice and ends, instead of serving.
+    pub fn advises(&self) -> bool {
+        matches!(self.command, Some(Command::Advice(_)))
     }
 
     /// Flags that change what is computed.
@@ -292,7 +313,7 @@ fn variable(flag: &str) -> String {
 
 /// Reads the upstream's address. clap would repeat a refused value, which may hold a password; this does not.
 #[derive(Clone)]
-struct AddressParser;
+struct AddressParser(&'static str);
 
 impl TypedValueParser for AddressParser {
     type Value = Address;
@@ -304,7 +325,7 @@ impl TypedValueParser for AddressParser {
         value: &std::ffi::OsStr,
     ) -> Result<Address, clap::Error> {
         Address::parse(&value.to_string_lossy()).map_err(|error| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("the address after --upstream {error}"))
+            clap::Error::raw(ErrorKind::ValueValidation, format!("the address after {} {error}", self.0))
                 .with_cmd(command)
         })
     }

@@ -82,13 +82,27 @@ impl Client {
     /// # Errors
     /// [`UpstreamError`]; a part of a page is never returned.
     pub async fn fetch(&self) -> Result<Page, UpstreamError> {
-        let limit = self.options.timeout;
-        timeout(limit, self.follow()).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
+        let page = self.within(self.options.address.clone()).await?;
+        body::sniff(&page.body)?;
+        Ok(page)
     }
 
-    async fn follow(&self) -> Result<Page, UpstreamError> {
+    /// Fetches once from another path of the same server, whatever is there: JSON, for example.
+    ///
+    /// # Errors
+    /// As [`Client::fetch`], but for what it says of a page.
+    pub async fn fetch_other(&self, path_and_query: &str) -> Result<Bytes, UpstreamError> {
+        let address = Address { path: path_and_query.to_owned(), ..self.options.address.clone() };
+        Ok(self.within(address).await?.body)
+    }
+
+    async fn within(&self, address: Address) -> Result<Page, UpstreamError> {
+        let limit = self.options.timeout;
+        timeout(limit, self.follow(address)).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
+    }
+
+    async fn follow(&self, mut address: Address) -> Result<Page, UpstreamError> {
         let token = self.options.bearer_token_file.as_deref().map(token::read).transpose()?;
-        let mut address = self.options.address.clone();
         for _ in 0..=MAX_REDIRECTS {
             let (connection, response) = self.exchange(&request(&address, token.as_ref())?).await?;
             if response.status() == StatusCode::OK {
@@ -127,7 +141,6 @@ impl Client {
         let packed = body::read(&head.headers, incoming, self.options.max_bytes).await?;
         self.idle.put(connection);
         let body = body::unpack(&head.headers, packed, self.options.max_bytes)?;
-        body::sniff(&body)?;
         Ok(Page { body, format: body::format(&head.headers) })
     }
 

@@ -3,11 +3,7 @@
 //! Not a general reader. Anchors, aliases, tags and further documents are refused: nobody needs them in this file,
 //! and a file that grows while it is read cannot come in by them. No error repeats a value, which may be a secret.
 
-use std::str::Chars;
-
-use yaml_rust2::Event;
-use yaml_rust2::parser::Parser;
-use yaml_rust2::scanner::{Marker, ScanError, TScalarStyle};
+use granit_parser::{Event, Options, Parser, ScalarStyle, Span, StrInput};
 
 /// The configuration is three levels deep.
 const DEEPEST: usize = 8;
@@ -55,14 +51,16 @@ pub(super) struct Entry {
 
 /// The one document of a text. A text without any is [`Value::Null`].
 pub(super) fn read(text: &str) -> Result<Node, Fault> {
-    let mut reader = Reader(Parser::new_from_str(text));
+    let mut strict = Options::default();
+    strict.strict_indentation = true;
+    let mut reader = Reader(Parser::new_from_str_with_options(text, strict));
     let mut root = Node { line: 1, value: Value::Null };
     let mut documents = 0;
     loop {
         match reader.next()? {
             (Event::StreamEnd, _) => return Ok(root),
             (Event::StreamStart | Event::DocumentEnd, _) => {}
-            (Event::DocumentStart, at) => {
+            (Event::DocumentStart(..), at) => {
                 documents += 1;
                 if documents > 1 {
                     return Err(fault(at, "a second document begins here; only one is read"));
@@ -73,30 +71,39 @@ pub(super) fn read(text: &str) -> Result<Node, Fault> {
     }
 }
 
-fn fault(at: Marker, what: &str) -> Fault {
-    Fault { line: at.line().max(1), what: what.to_owned() }
+fn line(at: Span) -> usize {
+    at.start.line().max(1)
 }
 
-struct Reader<'a>(Parser<Chars<'a>>);
+fn fault(at: Span, what: &str) -> Fault {
+    Fault { line: line(at), what: what.to_owned() }
+}
 
-impl Reader<'_> {
-    fn next(&mut self) -> Result<(Event, Marker), Fault> {
-        self.0.next_token().map_err(|error: ScanError| {
-            fault(*error.marker(), "this is not YAML from here on; look for a wrong indent or a missing quote or colon")
-        })
+struct Reader<'a>(Parser<'a, StrInput<'a>>);
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), Fault> {
+        match self.0.next_event() {
+            Some(Ok(next)) => Ok(next),
+            Some(Err(error)) => Err(fault(
+                Span::empty(*error.marker()),
+                "this is not YAML; look here and above for a wrong indent or a missing quote or colon",
+            )),
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
     }
 
-    fn node(&mut self, event: Event, at: Marker, depth: usize) -> Result<Node, Fault> {
+    fn node(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<Node, Fault> {
         if depth > DEEPEST {
             return Err(fault(at, "is nested too deeply"));
         }
         let value = match event {
-            Event::Scalar(text, style, 0, None) => scalar(text, style),
-            Event::SequenceStart(0, None) => Value::List(self.list(depth)?),
-            Event::MappingStart(0, None) => Value::Map(self.map(depth)?),
+            Event::Scalar(text, style, 0, None) => scalar(&text, style),
+            Event::SequenceStart(_, 0, None) => Value::List(self.list(depth)?),
+            Event::MappingStart(_, 0, None) => Value::Map(self.map(depth)?),
             _ => return Err(fault(at, "anchors (&), aliases (*) and tags (!) are not read here; write the value out")),
         };
-        Ok(Node { line: at.line().max(1), value })
+        Ok(Node { line: line(at), value })
     }
 
     fn list(&mut self, depth: usize) -> Result<Vec<Node>, Fault> {
@@ -114,7 +121,7 @@ impl Reader<'_> {
         loop {
             let (key, at) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(entries),
-                (Event::Scalar(text, _, 0, None), at) => (text, at),
+                (Event::Scalar(text, _, 0, None), at) => (text.into_owned(), at),
                 (_, at) => return Err(fault(at, "a key must be plain text")),
             };
             if entries.iter().any(|entry| entry.key == key) {
@@ -122,16 +129,16 @@ impl Reader<'_> {
             }
             let (event, value_at) = self.next()?;
             let node = self.node(event, value_at, depth + 1)?;
-            entries.push(Entry { key, line: at.line().max(1), node });
+            entries.push(Entry { key, line: line(at), node });
         }
     }
 }
 
-fn scalar(text: String, style: TScalarStyle) -> Value {
-    let plain = style == TScalarStyle::Plain;
-    match text.as_str() {
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    let plain = style == ScalarStyle::Plain;
+    match text {
         "" | "~" | "null" | "Null" | "NULL" if plain => Value::Null,
-        _ => Value::Text { text, plain },
+        _ => Value::Text { text: text.to_owned(), plain },
     }
 }
 
@@ -186,10 +193,10 @@ mod tests {
             ("a: !!str 1\n", 1, "tags"),
             ("a: 1\n---\nb: 2\n", 2, "second document"),
             ("a: 1\n b: 2\n", 2, "not YAML"),
-            ("a: \"x\n", 1, "not YAML"),
+            ("a: \"x\n", 2, "not YAML"),
             ("? [a]\n: 1\n", 1, "plain text"),
             ("a:\n\tb: 1\n", 2, "not YAML"),
-            (&"[".repeat(100), 1, "nested"),
+            (&("[".repeat(20) + &"]".repeat(20)), 1, "nested"),
             (&"a: {".repeat(100), 1, "nested"),
             (&"[".repeat(100_000), 1, "not YAML"),
             (&"a: {".repeat(100_000), 1, "nested"),
