@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET /metrics ─► deadline = min(configured timeout, X-Prometheus-Scrape-Timeout-Seconds − 0.5 s)
-//!    ├─► upstream: one fetch shared by all waiting clients ─► bytes
+//!    ├─► upstreams, all at once: one fetch of each, shared by all waiting clients ─► bytes
 //!    │      [openmetrics] ─► exposition ─► dialect ─► model ─► bound ─┬─► correct
 //!    │                     (borrowed, total)   (engines, tiers)       └─► derive
 //!    │      a failure ─► kvtier_upstream_up 0 and its reason; the rest of the answer still comes
@@ -16,8 +16,10 @@
 //! |---|---|---|
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
 //! | [`log`] | how a log line is written | I/O |
-//! | [`server`] | routes, limits, drain | I/O |
-//! | [`scrape`] | the way of one scrape: fetch, pipeline, host, own families | I/O |
+//! | [`server`] | listeners, routes, drain | I/O |
+//! | [`web`] | who may come in: TLS, users, limits | pure + I/O |
+//! | [`healthcheck`] | asks a running exporter whether it serves | I/O |
+//! | [`scrape`] | the way of one scrape: fetches, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
 //! | [`pipeline`] | the pure middle as one function | pure |
 //! | [`openmetrics`] | an OpenMetrics page turned into text 0.0.4 | pure |
@@ -39,11 +41,16 @@
 //! | [`process`] | what the kernel says of our own process | I/O |
 //! | [`events`] | KV cache events: what is in the tier, and what another size would bring | I/O at the edge |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
+//! | [`commands`] | `check`, `plan` and `report`: facts gathered, advice printed | I/O |
+//! | [`advise`] | what speaks against a deployment or a plan, and what to type | pure |
+//! | [`report`] | the measured table of a tier: from pages, or from a history | pure |
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
+pub mod advise;
 pub mod bound;
 pub mod catalogue;
 pub mod cli;
+pub mod commands;
 pub mod correct;
 pub mod demo;
 pub mod derive;
@@ -52,6 +59,7 @@ pub mod events;
 pub mod explain;
 pub mod exposition;
 pub mod family;
+pub mod healthcheck;
 pub mod host;
 pub mod log;
 pub mod merge;
@@ -61,9 +69,11 @@ pub mod own;
 pub mod page;
 pub mod pipeline;
 pub mod process;
+pub mod report;
 pub mod rewrite;
 pub mod scrape;
 pub mod server;
 pub mod settings;
 pub mod status;
 pub mod upstream;
+pub mod web;

@@ -3,6 +3,7 @@
 //! Values may come from the network, so control bytes are escaped in both.
 
 use std::fmt;
+use std::io::{self, Write};
 
 use clap::ValueEnum;
 use tracing::field::{Field, Visit};
@@ -24,13 +25,15 @@ pub enum Format {
 /// Starts logging. Later calls do nothing.
 pub fn init(format: Format, level: Level) {
     let builder = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
         .with_max_level(level)
         // Where nobody reads our log any more, telling of it on the same stream would be a panic.
         .log_internal_errors(false);
     let started = match format {
-        Format::Logfmt => builder.event_format(Logfmt).try_init(),
-        Format::Json => builder.json().flatten_event(true).with_target(false).try_init(),
+        Format::Logfmt => builder.event_format(Logfmt).with_writer(io::stderr).try_init(),
+        Format::Json => {
+            let builder = builder.json().flatten_event(true).with_target(false);
+            builder.with_writer(|| PlainJson(io::stderr())).try_init()
+        }
     };
     // The only error is that somebody else has started it.
     drop(started);
@@ -87,9 +90,39 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
+/// Writes JSON lines with every control character escaped. JSON asks for it only below the blank; delete and the
+/// controls behind it (a CSI in one character) move a terminal too.
+struct PlainJson<W>(W);
+
+impl<W: Write> Write for PlainJson<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // Each event comes in one piece. Outside of texts JSON has none of these, and inside an escape is the same text.
+        let escaped = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+        let text = String::from_utf8_lossy(line);
+        if text.contains(escaped) {
+            let plain = |c: char| if escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+            self.0.write_all(text.chars().map(plain).collect::<String>().as_bytes())?;
+        } else {
+            self.0.write_all(line)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_no_control_character_left() {
+        let mut written = PlainJson(Vec::new());
+        written.write_all("{\"a\":\"\u{7f}\u{9b}é\\u001b\"}\n".as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(written.0).unwrap(), "{\"a\":\"\\u007f\\u009bé\\u001b\"}\n");
+    }
 
     #[test]
     fn values_are_quoted_only_where_needed_and_control_bytes_escaped() {

@@ -11,7 +11,8 @@ use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
-use kvtier_exporter::{demo, log, own};
+use kvtier_exporter::web::{Keeper, Limits};
+use kvtier_exporter::{commands, demo, healthcheck, log, own};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,12 +21,15 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    log::init(cli.log.format, cli.log.level);
+    // A command that gives advice tells by itself what it could not see, unless somebody wants to know more.
+    if !cli.advises() || cli.log.level > tracing::Level::INFO {
+        log::init(cli.log.format, cli.log.level);
+    }
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status.into(),
         Err(error) => {
             eprintln!("kvtier-exporter: {error:#}");
-            ExitCode::FAILURE
+            if cli.advises() { commands::COULD_NOT_RUN.into() } else { ExitCode::FAILURE }
         }
     }
 }
@@ -41,17 +45,21 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-fn run(cli: &Cli) -> Result<()> {
+/// Runs until the work is done or a signal comes; the exit status is 0 unless a command has something to say.
+fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups are all that blocks here; a resolver that hangs must not gather threads.
+        // Name lookups and one password at a time are all that blocks here; a resolver that hangs must not gather
+        // threads.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
-        match cli.command {
-            None => serve(cli, cli.upstream(), cli.events.options(), |_| {}).await,
-            Some(Command::Demo) => demo(cli).await,
+        match &cli.command {
+            None => serve(cli, cli.upstream.main(), cli.events.options(), |_| {}).await.map(|()| 0),
+            Some(Command::Demo) => demo(cli).await.map(|()| 0),
+            Some(Command::Healthcheck { url }) => healthcheck(cli, url.clone()).await.map(|()| 0),
+            Some(Command::Advice(advice)) => commands::run(cli, advice).await,
         }
     });
     // Not waiting: a name lookup may hang for longer than anybody wants to.
@@ -64,10 +72,15 @@ async fn demo(cli: &Cli) -> Result<()> {
     let started = demo::start_publishing(demo::Options::default()).await;
     let (engine, endpoints, simulation) = started.context("cannot start the demo engine")?;
     tokio::spawn(simulation);
-    let upstream = Options { address: Address::parse(&engine.to_string())?, ..cli.upstream() };
+    let upstream = cli.upstream.without_credentials(&Address::parse(&engine.to_string())?);
     // The demo goes on where nobody reads its greeting.
     let greet = |exporter| drop(std::io::stdout().write_all(demo::greeting(engine, exporter).as_bytes()));
     serve(cli, upstream, Some(cli.events.following(endpoints)), greet).await
+}
+
+async fn healthcheck(cli: &Cli, url: Option<Address>) -> Result<()> {
+    let listen = cli.web.listen.first().context("there is no listen address")?;
+    Ok(healthcheck::ask(url, listen, cli.upstream.main().tls).await?)
 }
 
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
@@ -78,21 +91,23 @@ async fn serve(
     ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let web = Keeper::open(cli.web.config_file.as_deref())?;
     let listeners = server::bind(&cli.web.listen).await?;
-    let scraper = Scraper::new(Client::new(upstream)?, cli.settings(), Host::start(&cli.host()))
+    let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
+    let extras = extras.collect::<Result<Vec<_>>>()?;
+    let scraper = Scraper::new(Client::new(upstream)?, extras, cli.settings(), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start));
-    tracing::info!(
-        version = own::BUILD.version,
-        revision = own::BUILD.revision,
-        upstream = scraper.upstream(),
-        "starting"
-    );
+    tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");
+    for (upstream, url) in scraper.upstreams() {
+        tracing::info!(upstream, url, "scraping");
+    }
     let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;
     for address in &addresses {
         tracing::info!(%address, path = cli.web.telemetry_path, "listening");
     }
     addresses.first().copied().map(ready);
-    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict };
+    let limits = Limits { requests: cli.web.max_requests, ..Limits::of_this_process() };
+    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict, web, limits };
     server::serve(listeners, site, async {
         tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
         tracing::info!("ending");

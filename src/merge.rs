@@ -2,14 +2,16 @@
 //!
 //! Prometheus accepts a name in two places of a page; stricter readers refuse the whole page for it. So a family
 //! that the main page has is left out of the further ones and counted. What several further pages have (one
-//! LMCache worker on each port) becomes one family, unless every process has it.
+//! LMCache worker on each port) becomes one family.
+//!
+//! What every server has about its own process is left out always: nothing in it says whose it is. Let through while
+//! the main page lacks it (it is down, or has it in one mode and not in another), it would go on as the main server's.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::exposition::named_lines;
 
-/// Families about the serving process itself: two processes' cannot stand in one page, since nothing in their
-/// labels tells them apart.
+/// Families about the serving process itself.
 const OF_THE_PROCESS: [&[u8]; 4] = [b"process_", b"python_", b"http_", b"target_info"];
 
 /// The further pages as one.
@@ -17,8 +19,17 @@ const OF_THE_PROCESS: [&[u8]; 4] = [b"process_", b"python_", b"http_", b"target_
 pub struct Joined {
     /// Families that the main page does not have, each in one piece.
     pub text: Vec<u8>,
-    /// For each further page, how many of its families were left out.
-    pub left_out: Vec<usize>,
+    /// What became of each further page.
+    pub parts: Vec<Part>,
+}
+
+/// What became of one further page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Families left out.
+    pub left_out: usize,
+    /// Samples that stayed.
+    pub samples: u64,
 }
 
 /// Joins further pages of valid text 0.0.4 beside the main one, in the order in which families appear. Lines without
@@ -26,8 +37,8 @@ pub struct Joined {
 pub fn join(main: &[u8], further: &[Vec<u8>]) -> Joined {
     let taken = names(main);
     let mut families = Families::default();
-    let left_out = further.iter().enumerate().map(|(number, page)| families.add(number, page, &taken)).collect();
-    Joined { text: families.list.iter().flat_map(Family::written).collect(), left_out }
+    let parts = further.iter().map(|page| families.add(page, &taken)).collect();
+    Joined { text: families.list.iter().flat_map(Family::written).collect(), parts }
 }
 
 fn names(page: &[u8]) -> HashSet<&[u8]> {
@@ -44,9 +55,8 @@ struct Families<'p> {
 }
 
 /// The lines of one family.
+#[derive(Default)]
 struct Family<'p> {
-    /// The page that has it, where only one may.
-    owner: usize,
     help: Option<&'p [u8]>,
     kind: Option<&'p [u8]>,
     samples: Vec<&'p [u8]>,
@@ -54,22 +64,22 @@ struct Family<'p> {
 }
 
 impl<'p> Families<'p> {
-    /// Adds a page and returns how many of its families had to be left out.
-    fn add(&mut self, page_number: usize, page: &'p [u8], taken: &HashSet<&[u8]>) -> usize {
-        let mut left_out: HashSet<&[u8]> = HashSet::new();
+    /// Adds a page.
+    fn add(&mut self, page: &'p [u8], taken: &HashSet<&[u8]>) -> Part {
+        let (mut left_out, mut samples) = (HashSet::<&[u8]>::new(), 0);
         for (name, span) in named_lines(page) {
             let Some(name) = name else { continue };
             if has_parts(span.of(page)) {
                 self.with_parts.insert(name);
             }
             let family = self.family_name(name);
-            if taken.contains(name) || taken.contains(family) || !self.may_add(page_number, family) {
+            if taken.contains(name) || taken.contains(family) || is_of_the_process(family) {
                 left_out.insert(family);
-            } else {
-                self.line(page_number, family, span.of(page));
+            } else if self.family(family).add(span.of(page)) {
+                samples += 1;
             }
         }
-        left_out.len()
+        Part { left_out: left_out.len(), samples }
     }
 
     /// The name itself, or the family's where it names a part of a histogram or summary that is known.
@@ -79,33 +89,34 @@ impl<'p> Families<'p> {
         base.filter(|base| self.with_parts.contains(base)).unwrap_or(name)
     }
 
-    fn may_add(&self, page_number: usize, family: &[u8]) -> bool {
-        let known = self.places.get(family).map(|at| self.list[*at].owner);
-        known.is_none_or(|owner| owner == page_number) || !OF_THE_PROCESS.iter().any(|start| family.starts_with(start))
-    }
-
-    fn line(&mut self, owner: usize, family: &'p [u8], line: &'p [u8]) {
-        let at = *self.places.entry(family).or_insert(self.list.len());
+    fn family(&mut self, name: &'p [u8]) -> &mut Family<'p> {
+        let at = *self.places.entry(name).or_insert(self.list.len());
         if at == self.list.len() {
-            self.list.push(Family { owner, help: None, kind: None, samples: Vec::new(), series: HashSet::new() });
+            self.list.push(Family::default());
         }
-        self.list[at].add(line);
+        &mut self.list[at]
     }
 }
 
+fn is_of_the_process(family: &[u8]) -> bool {
+    OF_THE_PROCESS.iter().any(|start| family.starts_with(start))
+}
+
 impl<'p> Family<'p> {
-    fn add(&mut self, line: &'p [u8]) {
+    /// Adds a line; `true` for a sample that stays.
+    fn add(&mut self, line: &'p [u8]) -> bool {
         let text = line.trim_ascii();
         match text {
             [b'#', ..] if is_help(text) => self.help = self.help.or(Some(line)),
             [b'#', ..] => self.kind = self.kind.or(Some(line)),
             _ => {
-                let series = text.iter().rposition(|&b| b == b'}').map_or(text, |close| &text[..=close]);
-                if self.series.insert(series) {
+                if self.series.insert(series(text)) {
                     self.samples.push(line);
+                    return true;
                 }
             }
         }
+        false
     }
 
     /// HELP, TYPE and samples, each with its line end: the last line of a page may lack it.
@@ -113,6 +124,13 @@ impl<'p> Family<'p> {
         let lines = self.help.iter().chain(&self.kind).chain(&self.samples);
         lines.flat_map(|line| [line.strip_suffix(b"\n").unwrap_or(line), b"\n"].concat()).collect()
     }
+}
+
+/// Name and labels of a sample.
+fn series(sample: &[u8]) -> &[u8] {
+    let close = sample.iter().rposition(|&b| b == b'}').map(|close| close + 1);
+    let end = close.or_else(|| sample.iter().position(u8::is_ascii_whitespace));
+    &sample[..end.unwrap_or(sample.len())]
 }
 
 /// Whether this is the TYPE line of a histogram or summary.
@@ -134,7 +152,8 @@ mod tests {
     fn joined(main: &str, further: &[&str]) -> (String, Vec<usize>) {
         let further: Vec<Vec<u8>> = further.iter().map(|page| page.as_bytes().to_vec()).collect();
         let joined = join(main.as_bytes(), &further);
-        (String::from_utf8(joined.text).unwrap(), joined.left_out)
+        let left_out = joined.parts.iter().map(|part| part.left_out).collect();
+        (String::from_utf8(joined.text).unwrap(), left_out)
     }
 
     #[test]
@@ -163,14 +182,29 @@ mod tests {
     }
 
     #[test]
-    fn two_workers_share_a_family_and_each_process_keeps_its_own() {
+    fn two_workers_share_a_family() {
         let worker = |id: u32| {
             format!(
                 "# TYPE m gauge\nm{{worker_id=\"{id}\"}} {id}\nm{{worker_id=\"all\"}} {id}\nprocess_open_fds {id}\n"
             )
         };
-        let expected =
-            "# TYPE m gauge\nm{worker_id=\"0\"} 0\nm{worker_id=\"all\"} 0\nm{worker_id=\"1\"} 1\nprocess_open_fds 0\n";
-        assert_eq!(joined("", &[&worker(0), &worker(1)]), (expected.into(), vec![0, 1]));
+        let expected = "# TYPE m gauge\nm{worker_id=\"0\"} 0\nm{worker_id=\"all\"} 0\nm{worker_id=\"1\"} 1\n";
+        assert_eq!(joined("", &[&worker(0), &worker(1)]), (expected.into(), vec![1, 1]));
+        let pages = [worker(0).into_bytes(), worker(1).into_bytes()];
+        let samples: Vec<_> = join(b"", &pages).parts.iter().map(|part| part.samples).collect();
+        assert_eq!(samples, [2, 1]);
+    }
+
+    #[test]
+    fn of_two_samples_of_one_series_the_first_stays() {
+        let pages = ["a 1\nb{k=\"}\"} 1 5\nc 1\n", "a 2\nb{k=\"}\"} 1 6\nb{k=\"{\"} 2\nc\t2\n"];
+        let expected = "a 1\nb{k=\"}\"} 1 5\nb{k=\"{\"} 2\nc 1\n";
+        assert_eq!(joined("", &pages), (expected.into(), vec![0, 0]));
+    }
+
+    #[test]
+    fn what_every_server_has_is_left_out_even_where_the_main_page_lacks_it() {
+        let extra = "process_open_fds 3\npython_info 1\nhttp_requests_total 2\nhttpx 1\nmy_process_open_fds 4\n";
+        assert_eq!(joined("x 1\n", &[extra]), ("httpx 1\nmy_process_open_fds 4\n".into(), vec![3]));
     }
 }

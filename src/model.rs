@@ -50,6 +50,73 @@ pub fn ratio(of: f64, by: f64) -> Option<f64> {
     (by != 0.0 && value.is_finite()).then_some(value)
 }
 
+/// A histogram: how many observations were at most so large, by bound.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// Upper bound and cumulative count of each bucket, by bound; the last bound is infinite.
+    buckets: Vec<(f64, f64)>,
+    /// Sum of all observations.
+    pub sum: f64,
+    /// Number of all observations.
+    pub count: f64,
+}
+
+impl Histogram {
+    /// Adds to the bucket with this `le` label; one that is no number says nothing.
+    pub fn add_bucket(&mut self, le: &str, count: f64) {
+        let Ok(bound) = le.parse::<f64>() else { return };
+        match self.buckets.binary_search_by(|(known, _)| known.total_cmp(&bound)) {
+            Ok(at) => self.buckets[at].1 += count,
+            Err(at) => self.buckets.insert(at, (bound, count)),
+        }
+    }
+
+    /// What was observed since `earlier`, or `None` where a count fell in between.
+    pub fn since(&self, earlier: &Histogram) -> Option<Histogram> {
+        let before = |bound: f64| earlier.buckets.iter().find(|(b, _)| *b == bound).map_or(0.0, |(_, count)| *count);
+        let buckets: Vec<_> = self.buckets.iter().map(|(bound, count)| (*bound, count - before(*bound))).collect();
+        let delta = Histogram { buckets, sum: self.sum - earlier.sum, count: self.count - earlier.count };
+        (delta.count >= 0.0 && delta.buckets.iter().all(|(_, count)| *count >= 0.0)).then_some(delta)
+    }
+
+    /// Adds another's observations.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (bound, count) in &other.buckets {
+            self.add_bucket(&bound.to_string(), *count);
+        }
+        self.sum += other.sum;
+        self.count += other.count;
+    }
+
+    /// The value that the share `q` of all observations does not exceed, as PromQL's `histogram_quantile` reckons it:
+    /// a straight line within the bucket, from 0 in the first one, and the last finite bound where it lies beyond.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let (last, all) = *self.buckets.last()?;
+        if last.is_finite() || all <= 0.0 || self.buckets.len() < 2 {
+            return None;
+        }
+        let rank = q * all;
+        let at = self.buckets.iter().position(|(_, count)| *count >= rank)?;
+        let (bound, count) = self.buckets[at];
+        let (below, before) = if at == 0 { (0.0, 0.0) } else { self.buckets[at - 1] };
+        if bound.is_infinite() {
+            return Some(below);
+        }
+        // Counts are cumulative, so only an empty first bucket can have none of its own here.
+        Some(ratio(rank - before, count - before).map_or(bound, |share| below + (bound - below) * share))
+    }
+
+    /// The upper bound of the first bucket: what lies below it cannot be told apart.
+    pub fn resolution(&self) -> Option<f64> {
+        self.buckets.first().map(|(bound, _)| *bound)
+    }
+
+    /// The mean of all observations.
+    pub fn mean(&self) -> Option<f64> {
+        ratio(self.sum, self.count)
+    }
+}
+
 /// What tells engines of one page apart. Both are label values as upstream meant them (unescaped).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId {
@@ -241,6 +308,13 @@ impl Tier {
     }
 }
 
+/// The most engines that are told apart on a page: many times what one server runs. Label values come from outside,
+/// so something has to bound what is held and looked through for them.
+pub const MAX_ENGINES: usize = 1024;
+
+/// The most tiers of one engine.
+pub const MAX_TIERS: usize = 32;
+
 /// One engine of the page: a data-parallel replica with tiers of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
@@ -272,6 +346,8 @@ pub struct Engine {
     pub reset_evidence: Vec<String>,
     /// Its tiers, `ram` first.
     pub tiers: Vec<Tier>,
+    /// Takes what is said of tiers beyond the first [`MAX_TIERS`]. Nobody reads it.
+    pub beyond: Option<Box<Tier>>,
 }
 
 impl Engine {
@@ -292,6 +368,7 @@ impl Engine {
             block_tokens: None,
             reset_evidence: Vec::new(),
             tiers: Vec::new(),
+            beyond: None,
         }
     }
 
@@ -302,10 +379,16 @@ impl Engine {
 
     /// The tier of that name, made if it is not there yet.
     pub fn tier_or_insert(&mut self, name: &str, medium: Medium, connector: &'static str) -> &mut Tier {
-        let at = self.tiers.iter().position(|tier| tier.name == name).unwrap_or_else(|| {
-            self.tiers.push(Tier::new(name, medium, connector));
-            self.tiers.len() - 1
-        });
+        let at = match self.tiers.iter().position(|tier| tier.name == name) {
+            Some(at) => at,
+            None if self.tiers.len() >= MAX_TIERS => {
+                return self.beyond.get_or_insert_with(|| Box::new(Tier::new("", medium, connector)));
+            }
+            None => {
+                self.tiers.push(Tier::new(name, medium, connector));
+                self.tiers.len() - 1
+            }
+        };
         &mut self.tiers[at]
     }
 }
@@ -326,6 +409,8 @@ pub struct Snapshot {
     pub disk_claimed: Option<Fact>,
     /// What was read and could not be placed, in words.
     pub notes: Vec<String>,
+    /// Takes what is said of engines beyond the first [`MAX_ENGINES`]. Nobody reads it.
+    pub beyond: Option<Box<Engine>>,
 }
 
 impl Snapshot {
@@ -333,12 +418,24 @@ impl Snapshot {
     pub fn engine_or_insert(&mut self, model_name: &str, engine: &str) -> &mut Engine {
         let sought = (model_name, engine);
         let found = self.engines.binary_search_by(|e| (e.id.model_name.as_str(), e.id.engine.as_str()).cmp(&sought));
-        let at = found.unwrap_or_else(|at| {
-            let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
-            self.engines.insert(at, Engine::new(id));
-            at
-        });
+        let at = match found {
+            Ok(at) => at,
+            Err(_) if self.engines.len() >= MAX_ENGINES => return self.beyond(),
+            Err(at) => {
+                let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
+                self.engines.insert(at, Engine::new(id));
+                at
+            }
+        };
         &mut self.engines[at]
+    }
+
+    fn beyond(&mut self) -> &mut Engine {
+        let notes = &mut self.notes;
+        self.beyond.get_or_insert_with(|| {
+            notes.push(format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others"));
+            Box::new(Engine::new(EngineId { model_name: String::new(), engine: String::new() }))
+        })
     }
 
     /// The engines that serve this model; one with an empty `engine` label, made for it, where none does.
@@ -354,5 +451,26 @@ impl Snapshot {
         let mut found = self.engines.iter_mut().filter(|e| e.id.engine == engine);
         let first = found.next();
         if found.next().is_some() { None } else { first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_and_tiers_beyond_the_most_are_taken_note_of_and_not_kept() {
+        let mut snapshot = Snapshot::default();
+        for number in 0..MAX_ENGINES + 10 {
+            let engine = snapshot.engine_or_insert("m", &number.to_string());
+            assert_eq!(engine.id.engine == number.to_string(), number < MAX_ENGINES);
+        }
+        assert_eq!((snapshot.engines.len(), snapshot.notes.len()), (MAX_ENGINES, 1));
+        assert_eq!(snapshot.engine_or_insert("m", "3").id.engine, "3");
+        let engine = snapshot.engine_or_insert("m", "3");
+        for number in 0..MAX_TIERS + 10 {
+            engine.tier_or_insert(&number.to_string(), Medium::Disk, "x");
+        }
+        assert_eq!(engine.tiers.len(), MAX_TIERS);
     }
 }

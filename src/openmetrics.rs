@@ -34,11 +34,10 @@ pub fn is_openmetrics(body: &[u8]) -> bool {
 
 /// The page as text 0.0.4. Total: any bytes give some page.
 pub fn to_text(body: &[u8]) -> Vec<u8> {
-    let families = families(body);
-    let underscored = families.iter().any(Family::is_underscored);
+    let underscored = families(body).any(|family| family.is_underscored());
     // Families of their own for `_created` need a little more room than they had as samples.
     let mut out = Vec::with_capacity(body.len() + body.len() / 4);
-    for family in &families {
+    for family in families(body) {
         family.write(underscored, &mut out);
     }
     out
@@ -56,17 +55,17 @@ fn is_end_mark(line: &[u8]) -> bool {
     line.trim_ascii_end() == b"# EOF"
 }
 
-/// The page cut into families, in order.
-fn families(body: &[u8]) -> Vec<Family<'_>> {
-    let mut families: Vec<Family<'_>> = Vec::new();
-    for line in lines(body).filter(|line| !is_end_mark(line)) {
-        let line = Line::read(line);
-        match families.last_mut() {
-            Some(family) if family.takes(&line) => family.add(line),
-            _ => families.push(Family::of(line)),
+/// The page cut into families, in order. One at a time: of a page with ever new names they would take many times
+/// its memory.
+fn families(body: &[u8]) -> impl Iterator<Item = Family<'_>> {
+    let mut lines = lines(body).filter(|line| !is_end_mark(line)).map(Line::read).peekable();
+    std::iter::from_fn(move || {
+        let mut family = Family::of(lines.next()?);
+        while let Some(line) = lines.next_if(|line| family.takes(line)) {
+            family.add(line);
         }
-    }
-    families
+        Some(family)
+    })
 }
 
 /// A line, as far as it is understood.

@@ -4,33 +4,36 @@
 
 use std::time::Duration;
 
-use crate::family::{Desc, Family};
-use crate::model::Snapshot;
-use crate::pipeline::Counts;
+use crate::family::{Desc, Family, Labels};
+use crate::pipeline::{Counts, Recognised};
 use crate::process::ProcessFacts;
 
 const UP: Desc = Desc::gauge(
     "kvtier_upstream_up",
-    "1 if the engine's metrics page was fetched for this scrape, 0 if not: then kvtier_upstream_error_info says why.",
+    "1 if the upstream's metrics page came, 0 if not: then kvtier_upstream_error_info says why.",
 );
 const ERROR_INFO: Desc = Desc::gauge(
     "kvtier_upstream_error_info",
-    "1 with the reason why the engine's metrics page could not be fetched. Absent while it can.",
+    "1 with the reason why the upstream's metrics page could not be fetched. Absent while it can.",
 );
 const DURATION: Desc =
     Desc::gauge("kvtier_upstream_scrape_duration_seconds", "How long the fetch took, or how long it took to fail.");
 const AGE: Desc = Desc::gauge(
     "kvtier_upstream_age_seconds",
-    "Time since the page was fetched. Scrapes at the same moment share one fetch; no page outlives them.",
+    "Time since the page was fetched. Scrapes at the same moment share one fetch, and those within --upstream.min-interval the last one.",
 );
-const BODY: Desc = Desc::gauge("kvtier_upstream_body_bytes", "Size of the engine's metrics page, unpacked.");
+const BODY: Desc = Desc::gauge("kvtier_upstream_body_bytes", "Size of the upstream's metrics page, unpacked.");
 const SAMPLES: Desc =
-    Desc::gauge("kvtier_upstream_samples", "Samples of the engine's metrics page that were passed on.");
+    Desc::gauge("kvtier_upstream_samples", "Samples of the upstream's metrics page that were passed on.");
 const OPAQUE: Desc =
     Desc::gauge("kvtier_upstream_opaque_lines", "Lines of the page that were passed on without being understood.");
 const DROPPED: Desc = Desc::gauge(
     "kvtier_upstream_dropped_lines",
     "Lines of the page that were left out, because Prometheus would have refused the whole page for them. See /debug.",
+);
+const MERGED_OUT: Desc = Desc::gauge(
+    "kvtier_upstream_merged_out_families",
+    "Families of an extra upstream that were left out: the main page has them, or they are process_, python_ or http_, which every server has.",
 );
 const INFO: Desc = Desc::gauge(
     "kvtier_upstream_info",
@@ -45,7 +48,7 @@ const OPEN_FDS: Desc = Desc::gauge("kvtier_process_open_fds", "File descriptors 
 const THREADS: Desc = Desc::gauge("kvtier_process_threads", "Threads of this exporter.");
 
 /// All of them.
-pub const DESCS: [Desc; 15] = [
+pub const DESCS: [Desc; 16] = [
     UP,
     ERROR_INFO,
     DURATION,
@@ -54,6 +57,7 @@ pub const DESCS: [Desc; 15] = [
     SAMPLES,
     OPAQUE,
     DROPPED,
+    MERGED_OUT,
     INFO,
     BUILD_INFO,
     START_TIME,
@@ -85,7 +89,7 @@ pub const BUILD: Build = Build {
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
     /// Value of the `upstream` label.
-    pub upstream: &'static str,
+    pub upstream: &'a str,
     /// How long it took.
     pub took: Duration,
     /// The page, or the reason why there is none.
@@ -101,48 +105,67 @@ pub struct PageFacts<'a> {
     pub bytes: usize,
     /// What the scanner counted.
     pub counts: &'a Counts,
-    /// What was read off it.
-    pub snapshot: &'a Snapshot,
+    /// Families left out, where it is an extra's.
+    pub merged_out: Option<usize>,
+    /// What it was recognised as.
+    pub recognised: &'a Recognised,
+    /// What was read and could not be placed, in words.
+    pub notes: &'a [String],
 }
 
-/// The families about one upstream.
-pub fn upstream_families(visit: &Visit<'_>) -> Vec<Family> {
-    let (page, reason) = (visit.result.as_ref().ok(), visit.result.as_ref().err());
-    let label = || vec![("upstream", visit.upstream.to_owned())];
-    let gauge = |desc, value: Option<f64>| {
+impl<'a> Visit<'a> {
+    fn page(&self) -> Option<&PageFacts<'a>> {
+        self.result.as_ref().ok()
+    }
+}
+
+/// The families about the upstreams.
+pub fn upstream_families(visits: &[Visit<'_>]) -> Vec<Family> {
+    let gauge = |desc, value: &dyn Fn(&Visit<'_>) -> Option<f64>| {
         let mut family = Family::new(desc);
-        family.push(label(), value);
-        family
-    };
-    let info = |desc, labels: Option<Vec<(&'static str, String)>>| {
-        let mut family = Family::new(desc);
-        if let Some(labels) = labels {
-            family.push([label(), labels].concat(), 1.0);
+        for visit in visits {
+            family.push(label(visit), value(visit));
         }
         family
     };
-    let count = |of: fn(&Counts) -> u64| page.map(|page| of(page.counts) as f64);
+    let page = |desc, value: fn(&PageFacts<'_>) -> f64| gauge(desc, &|visit| visit.page().map(value));
     vec![
-        gauge(UP, Some(if page.is_some() { 1.0 } else { 0.0 })),
-        info(ERROR_INFO, reason.map(|reason| vec![("reason", (*reason).to_owned())])),
-        gauge(DURATION, Some(visit.took.as_secs_f64())),
-        gauge(AGE, page.map(|page| page.age.as_secs_f64())),
-        gauge(BODY, page.map(|page| page.bytes as f64)),
-        gauge(SAMPLES, count(|counts| counts.samples)),
-        gauge(OPAQUE, count(|counts| counts.opaque)),
-        gauge(DROPPED, count(|counts| counts.dropped)),
-        info(INFO, page.and_then(|page| recognised(page.snapshot))),
+        gauge(UP, &|visit| Some(if visit.result.is_ok() { 1.0 } else { 0.0 })),
+        info(ERROR_INFO, visits, |visit| visit.result.err().map(|reason| vec![("reason", reason.to_owned())])),
+        gauge(DURATION, &|visit| Some(visit.took.as_secs_f64())),
+        page(AGE, |page| page.age.as_secs_f64()),
+        page(BODY, |page| page.bytes as f64),
+        page(SAMPLES, |page| page.counts.samples as f64),
+        page(OPAQUE, |page| page.counts.opaque as f64),
+        page(DROPPED, |page| page.counts.dropped as f64),
+        gauge(MERGED_OUT, &|visit| visit.page()?.merged_out.map(|families| families as f64)),
+        info(INFO, visits, |visit| labels(visit.page()?.recognised)),
     ]
 }
 
+fn label(visit: &Visit<'_>) -> Labels {
+    vec![("upstream", visit.upstream.to_owned())]
+}
+
+/// A family of ones with further labels, for the upstreams that have any.
+fn info(desc: Desc, visits: &[Visit<'_>], further: fn(&Visit<'_>) -> Option<Labels>) -> Family {
+    let mut family = Family::new(desc);
+    for visit in visits {
+        if let Some(further) = further(visit) {
+            family.push([label(visit), further].concat(), 1.0);
+        }
+    }
+    family
+}
+
 /// Labels of `kvtier_upstream_info`; none while nothing on the page is known to us.
-fn recognised(snapshot: &Snapshot) -> Option<Vec<(&'static str, String)>> {
-    let known = snapshot.engine_kind.is_some() || !snapshot.dialects.is_empty();
+fn labels(recognised: &Recognised) -> Option<Labels> {
+    let known = recognised.engine_kind.is_some() || !recognised.dialects.is_empty();
     known.then(|| {
         vec![
-            ("engine_kind", snapshot.engine_kind.unwrap_or_default().to_owned()),
-            ("dialects", snapshot.dialects.join(",")),
-            ("version_range", snapshot.version_range.clone().unwrap_or_default()),
+            ("engine_kind", recognised.engine_kind.unwrap_or_default().to_owned()),
+            ("dialects", recognised.dialects.join(",")),
+            ("version_range", recognised.version_range.clone().unwrap_or_default()),
         ]
     })
 }
@@ -175,7 +198,7 @@ mod tests {
     fn a_failure_is_a_zero_and_its_reason() {
         let visit = Visit { upstream: "main", took: Duration::from_millis(250), result: Err("timeout") };
         assert_eq!(
-            samples(&upstream_families(&visit)),
+            samples(&upstream_families(&[visit])),
             [
                 "kvtier_upstream_up{upstream=\"main\"} 0",
                 "kvtier_upstream_error_info{upstream=\"main\",reason=\"timeout\"} 1",
@@ -187,16 +210,16 @@ mod tests {
     #[test]
     fn a_page_is_described_and_has_no_reason() {
         let counts = Counts { samples: 3, opaque: 2, dropped: 1 };
-        let snapshot = Snapshot {
+        let recognised = Recognised {
             engine_kind: Some("vllm"),
             dialects: vec!["vllm", "vllm_offload"],
             version_range: Some("0.26-0.27".to_owned()),
-            ..Snapshot::default()
         };
-        let page = PageFacts { age: Duration::from_millis(500), bytes: 40, counts: &counts, snapshot: &snapshot };
+        let age = Duration::from_millis(500);
+        let page = PageFacts { age, bytes: 40, counts: &counts, merged_out: None, recognised: &recognised, notes: &[] };
         let visit = Visit { upstream: "main", took: Duration::from_secs(1), result: Ok(page) };
         assert_eq!(
-            samples(&upstream_families(&visit)),
+            samples(&upstream_families(&[visit])),
             [
                 "kvtier_upstream_up{upstream=\"main\"} 1",
                 "kvtier_upstream_scrape_duration_seconds{upstream=\"main\"} 1",
@@ -211,11 +234,38 @@ mod tests {
     }
 
     #[test]
+    fn every_upstream_has_its_own_samples_in_one_family() {
+        let (counts, recognised) = (Counts::default(), Recognised::default());
+        let page = PageFacts {
+            age: Duration::ZERO,
+            bytes: 7,
+            counts: &counts,
+            merged_out: Some(4),
+            recognised: &recognised,
+            notes: &[],
+        };
+        let down = Visit { upstream: "main", took: Duration::ZERO, result: Err("reset") };
+        let up = Visit { upstream: "lmcache", took: Duration::ZERO, result: Ok(page) };
+        let text = encode(&upstream_families(&[down, up]));
+        assert_eq!(text.matches("# TYPE kvtier_upstream_up gauge").count(), 1);
+        assert!(text.contains("kvtier_upstream_up{upstream=\"main\"} 0\nkvtier_upstream_up{upstream=\"lmcache\"} 1\n"));
+        assert!(text.contains("kvtier_upstream_merged_out_families{upstream=\"lmcache\"} 4\n"));
+        assert!(!text.contains("kvtier_upstream_merged_out_families{upstream=\"main\""));
+    }
+
+    #[test]
     fn an_unknown_engine_has_no_info_and_unknown_process_facts_are_absent() {
-        let (counts, snapshot) = (Counts::default(), Snapshot::default());
-        let page = PageFacts { age: Duration::ZERO, bytes: 0, counts: &counts, snapshot: &snapshot };
+        let (counts, recognised) = (Counts::default(), Recognised::default());
+        let page = PageFacts {
+            age: Duration::ZERO,
+            bytes: 0,
+            counts: &counts,
+            merged_out: None,
+            recognised: &recognised,
+            notes: &[],
+        };
         let visit = Visit { upstream: "main", took: Duration::ZERO, result: Ok(page) };
-        assert!(!encode(&upstream_families(&visit)).contains("kvtier_upstream_info"));
+        assert!(!encode(&upstream_families(&[visit])).contains("kvtier_upstream_info"));
         let build = Build { version: "1", revision: "2", rustc: "3" };
         assert_eq!(
             samples(&process_families(&build, 5.0, &ProcessFacts { threads: Some(2.0), ..Default::default() })),

@@ -3,12 +3,16 @@
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
+use std::collections::BTreeSet;
+use std::slice;
+
 use bytes::Bytes;
 
 use crate::bound::Resolved;
 use crate::correct::Corrected;
+use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
-use crate::exposition::{Edit, Exposition};
+use crate::exposition::{Edit, Exposition, named_lines};
 use crate::family::Family;
 use crate::model::{EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
@@ -71,8 +75,28 @@ pub struct PageReport {
     pub counts: Counts,
     /// The first odd lines, with reasons.
     pub notes: Vec<LineNote>,
-    /// Families left out because another page has them.
+    /// Families of an extra that were left out: the main page has them, or every server has them.
     pub merged_out: usize,
+    /// What this page alone was recognised as.
+    pub recognised: Recognised,
+}
+
+/// What a page was recognised as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recognised {
+    /// See [`Snapshot::engine_kind`].
+    pub engine_kind: Option<&'static str>,
+    /// See [`Snapshot::dialects`].
+    pub dialects: Vec<&'static str>,
+    /// See [`Snapshot::version_range`].
+    pub version_range: Option<String>,
+}
+
+impl From<&Snapshot> for Recognised {
+    fn from(snapshot: &Snapshot) -> Recognised {
+        let (dialects, version_range) = (snapshot.dialects.clone(), snapshot.version_range.clone());
+        Recognised { engine_kind: snapshot.engine_kind, dialects, version_range }
+    }
 }
 
 /// The result for the pages of one scrape.
@@ -92,17 +116,22 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-/// Runs the whole middle over the pages of one scrape.
+/// Runs the whole middle over the pages of one scrape. Without the main page nothing is derived: the engines that the
+/// extras serve are unknown then, and facts would turn up under other labels.
 pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
     let Prepared { bodies, mut reports } = prepare(sources);
     let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
-    let snapshot = read(&pages, settings);
+    let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
     if let (Some(report), Some(page)) = (reports.iter_mut().find(|report| report.name == MAIN), pages.first_mut()) {
+        report.recognised = match sources {
+            [_] => Recognised::from(&snapshot),
+            _ => Recognised::from(&dialect::read(slice::from_ref(page))),
+        };
         report.counts = std::mem::take(&mut page.counts);
         report.notes = std::mem::take(&mut page.notes);
     }
@@ -130,11 +159,53 @@ pub fn review<T>(
 ) -> T {
     let bodies = prepare(sources).bodies;
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
-    let snapshot = read(&pages, settings);
+    let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
     show(&snapshot, &engines, &corrected)
 }
+
+/// What the pages of one scrape say, for the commands around a launch. Nothing is corrected.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// What the dialects read.
+    pub snapshot: Snapshot,
+    /// How each engine serves.
+    pub serving: Vec<Serving>,
+    /// How each engine was told to offload.
+    pub configured: Vec<Configured>,
+    /// The names of all metrics on the pages.
+    pub names: BTreeSet<String>,
+}
+
+/// Reads the pages of one scrape. [`bound::resolve`] works out what follows from the snapshot.
+pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
+    let bodies = prepare(sources).bodies;
+    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let serving: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &serving::NAMES)).collect();
+    let names = bodies.iter().flat_map(|body| named_lines(body)).filter_map(|(name, _)| name);
+    Survey {
+        snapshot: read(&pages, sources, settings),
+        serving: serving.iter().flat_map(serving::read).collect(),
+        configured: serving.iter().flat_map(serving::configured).collect(),
+        names: names.map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+    }
+}
+
+/// Whether a page is nothing but lines that cannot be passed on: an error page in plain text, or something binary.
+/// A good page is told by its first lines.
+pub fn is_garbage(body: &Bytes, format: Format) -> bool {
+    let counts = |body: &Bytes| Exposition::scan(&text(body, format), &dialect::NAMES).counts;
+    let beginning = memchr::memrchr(b'\n', &body[..body.len().min(BEGINNING)]).map_or(0, |end| end + 1);
+    if counts(&body.slice(..beginning)).samples > 0 {
+        return false;
+    }
+    let counts = counts(body);
+    counts.samples == 0 && counts.dropped > 0
+}
+
+/// How much of a page is looked at first.
+const BEGINNING: usize = 4096;
 
 /// The pages that are read and written.
 struct Prepared {
@@ -155,6 +226,7 @@ fn prepare(sources: &[Source]) -> Prepared {
             bodies.push(body);
         } else {
             let page = Exposition::scan(&body, &dialect::NAMES);
+            report.recognised = Recognised::from(&dialect::read(slice::from_ref(&page)));
             (report.counts, report.notes) = (page.counts, page.notes);
             further.push(rewrite::apply(&body, page.edits).concat());
         }
@@ -163,7 +235,9 @@ fn prepare(sources: &[Source]) -> Prepared {
     if !further.is_empty() {
         let joined = merge::join(bodies.first().map_or(b"", |main: &Bytes| main), &further);
         let further = reports.iter_mut().filter(|report| report.name != MAIN);
-        further.zip(joined.left_out).for_each(|(report, left_out)| report.merged_out = left_out);
+        for (report, part) in further.zip(joined.parts) {
+            (report.merged_out, report.counts.samples) = (part.left_out, part.samples);
+        }
         bodies.push(joined.text.into());
     }
     Prepared { bodies, reports }
@@ -185,8 +259,11 @@ const DECLARABLE: [(&str, Medium); 3] =
 
 /// Reads the pages, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
 /// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
-fn read(pages: &[Exposition<'_>], settings: &Settings) -> Snapshot {
+fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Snapshot {
     let mut snapshot = dialect::read(pages);
+    if sources.iter().all(|source| source.name != MAIN) {
+        snapshot.engines.clear();
+    }
     for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
         let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
         if servers.iter().all(|server| server.tier(name).is_none()) {

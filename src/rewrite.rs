@@ -3,9 +3,12 @@
 //! The body is held once. What did not change leaves as slices of it, so a large page costs no copy, and the
 //! length of the answer is known before its first byte is sent.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::exposition::Edit;
+
+/// Pieces shorter than this are copied together: each piece on its own costs memory and a place in a system call.
+const SHORT: usize = 512;
 
 /// Carries the edits out. They may come in any order; where two overlap, the one that starts first wins, and of
 /// two at the same place the longer. A page that does not end in a line end is given one.
@@ -25,21 +28,39 @@ pub fn apply(body: &Bytes, mut edits: Vec<Edit>) -> Vec<Bytes> {
     if pieces.last_byte().is_some_and(|byte| byte != b'\n') {
         pieces.push(Bytes::from_static(b"\n"));
     }
-    pieces.0
+    pieces.finished()
 }
 
 #[derive(Default)]
-struct Pieces(Vec<Bytes>);
+struct Pieces {
+    done: Vec<Bytes>,
+    /// Short pieces since the last long one.
+    short: BytesMut,
+}
 
 impl Pieces {
     fn push(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.0.push(piece);
+        if piece.len() < SHORT {
+            self.short.extend_from_slice(&piece);
+        } else {
+            self.join();
+            self.done.push(piece);
+        }
+    }
+
+    fn join(&mut self) {
+        if !self.short.is_empty() {
+            self.done.push(self.short.split().freeze());
         }
     }
 
     fn last_byte(&self) -> Option<u8> {
-        self.0.last().and_then(|piece| piece.last().copied())
+        self.short.last().or_else(|| self.done.last()?.last()).copied()
+    }
+
+    fn finished(mut self) -> Vec<Bytes> {
+        self.join();
+        self.done
     }
 }
 
@@ -59,10 +80,28 @@ mod tests {
 
     #[test]
     fn what_has_no_edit_is_one_slice_of_the_same_memory() {
-        let body = Bytes::from_static(b"a 1\nb 2\n");
+        let body = Bytes::from(b"a 1\n".repeat(SHORT));
         let pieces = apply(&body, vec![]);
         assert_eq!(pieces.len(), 1);
         assert_eq!(pieces[0].as_ptr(), body.as_ptr());
+    }
+
+    #[test]
+    fn an_edit_between_long_parts_copies_neither() {
+        let body = Bytes::from(b"a 1\n".repeat(1000));
+        let pieces = apply(&body, vec![edit(2002, 2003, "7")]);
+        let places: Vec<_> = pieces.iter().map(|piece| piece.as_ptr()).collect();
+        assert_eq!(places.len(), 3);
+        assert_eq!((places[0], places[2]), (body.as_ptr(), body[2003..].as_ptr()));
+    }
+
+    #[test]
+    fn many_edits_make_few_pieces() {
+        let body = Bytes::from(b"a 1\n".repeat(10_000));
+        let edits = (0..10_000).map(|line| edit(4 * line + 2, 4 * line + 3, "23")).collect();
+        let pieces = apply(&body, edits);
+        assert_eq!(pieces.concat(), b"a 23\n".repeat(10_000));
+        assert_eq!(pieces.len(), 1);
     }
 
     #[test]

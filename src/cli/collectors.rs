@@ -23,6 +23,7 @@ fn flag(name: String, opposite: String) -> Arg {
         .long(name)
         .overrides_with(opposite)
         .action(ArgAction::SetTrue)
+        .global(true)
         .value_parser(BoolishValueParser::new())
 }
 

@@ -3,28 +3,35 @@
 //!
 //! To add a flag: a field here; its variable follows by itself.
 
+mod advice;
 mod collectors;
 mod events;
 mod units;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::Level;
 
+pub use advice::{Check, Format, Plan, Report, ReportFormat};
+use upstream::Quiet;
+
 pub use collectors::Collectors;
 pub use events::Events;
 pub use units::Listen;
+pub use upstream::{Extra, Upstream};
 
+use crate::healthcheck;
 use crate::host;
 use crate::log;
 use crate::settings::Settings;
-use crate::upstream::{self, Address};
+use crate::upstream::Address;
+use crate::web::Limits;
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -64,10 +71,30 @@ pub struct Cli {
 }
 
 /// Something else than serving.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// Run a simulated deployment and the exporter in front of it
     Demo,
+    /// Ask a running exporter whether it is healthy: exit status 0 or 1
+    Healthcheck {
+        /// Where it is asked, instead of the first --web.listen-address
+        #[arg(long = "url", value_name = "ADDRESS", value_parser = Quiet(healthcheck::address))]
+        url: Option<Address>,
+    },
+    /// Something that is answered once.
+    #[command(flatten)]
+    Advice(Advice),
+}
+
+/// A command around a launch, which is answered once.
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub enum Advice {
+    /// Look at a deployment as a careful colleague would: exit status 0 fine, 1 findings, 2 could not run
+    Check(Box<Check>),
+    /// Decide about a tier before a launch, and print the flags: exit status as of check
+    Plan(Box<Plan>),
+    /// Tell whether a tier pays: from one scrape, two, or the history in a Prometheus
+    Report(Box<Report>),
 }
 
 /// Where we listen.
@@ -84,37 +111,17 @@ pub struct Web {
     #[arg(default_value = "/metrics", global = true)]
     pub telemetry_path: String,
 
+    /// TLS and users, in the format of Prometheus' exporters; read again when it changes
+    #[arg(long = "web.config.file", value_name = "FILE", global = true)]
+    pub config_file: Option<PathBuf>,
+
+    /// Requests answered at a time; 0 is no limit
+    #[arg(long = "web.max-requests", value_name = "N", default_value_t = Limits::default().requests, global = true)]
+    pub max_requests: usize,
+
     /// Answer 502 instead of 200 while the upstream is down
     #[arg(long = "strict", value_parser = BoolishValueParser::new())]
     pub strict: bool,
-}
-
-/// What we fetch.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Upstream")]
-pub struct Upstream {
-    /// The engine: host:port, a URL, or unix:/path/to.sock
-    #[arg(long = "upstream", value_name = "ADDRESS", value_parser = AddressParser)]
-    #[arg(default_value = "http://127.0.0.1:8000/metrics")]
-    pub address: Address,
-
-    /// Longest wait for it; a scrape's own timeout can shorten it
-    #[arg(long = "upstream.timeout", value_name = "TIME", value_parser = units::duration)]
-    #[arg(default_value = "10s")]
-    pub timeout: Duration,
-
-    /// Largest body, packed and unpacked
-    #[arg(long = "upstream.max-bytes", value_name = "SIZE", value_parser = units::size)]
-    #[arg(default_value = "64MiB")]
-    pub max_bytes: u64,
-
-    /// File with a bearer token, read for every fetch
-    #[arg(long = "upstream.bearer-token-file", value_name = "FILE")]
-    pub bearer_token_file: Option<PathBuf>,
-
-    /// Certificates (PEM) to trust instead of the system's
-    #[arg(long = "upstream.ca-file", value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
 }
 
 /// What is known of the engine.
@@ -122,19 +129,19 @@ pub struct Upstream {
 #[command(next_help_heading = "Engine")]
 pub struct Engine {
     /// Size of a tier per engine (default tier: ram); repeatable
-    #[arg(long = "tier.size", value_name = "[TIER=]SIZE", value_parser = units::tier_size, value_delimiter = ',')]
+    #[arg(long = "tier.size", global = true, value_name = "[TIER=]SIZE", value_parser = units::tier_size, value_delimiter = ',')]
     pub tier_sizes: Vec<(String, u64)>,
 
     /// KV bytes of one token, all ranks together
-    #[arg(long = "kv.bytes-per-token", value_name = "BYTES", value_parser = units::positive)]
+    #[arg(long = "kv.bytes-per-token", global = true, value_name = "BYTES", value_parser = units::positive)]
     pub bytes_per_token: Option<f64>,
 
     /// Processes of one engine that copy in parallel (TP x PP)
-    #[arg(long = "engine.ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "engine.ranks", global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
 
     /// Replace the misleading usage gauge of the tier
-    #[arg(long = "correct", value_name = "on|off", value_parser = units::switch, default_value = "on", action = ArgAction::Set)]
+    #[arg(long = "correct", global = true, value_name = "on|off", value_parser = units::switch, default_value = "on", action = ArgAction::Set)]
     pub correct: bool,
 }
 
@@ -143,35 +150,35 @@ pub struct Engine {
 #[command(next_help_heading = "Host")]
 pub struct Host {
     /// Where procfs is mounted
-    #[arg(long = "path.procfs", value_name = "DIR", default_value = "/proc")]
+    #[arg(long = "path.procfs", global = true, value_name = "DIR", default_value = "/proc")]
     pub procfs: PathBuf,
 
     /// Where sysfs is mounted
-    #[arg(long = "path.sysfs", value_name = "DIR", default_value = "/sys")]
+    #[arg(long = "path.sysfs", global = true, value_name = "DIR", default_value = "/sys")]
     pub sysfs: PathBuf,
 
     /// Where the shared memory of the engine is mounted
-    #[arg(long = "path.shm", value_name = "DIR", default_value = "/dev/shm")]
+    #[arg(long = "path.shm", global = true, value_name = "DIR", default_value = "/dev/shm")]
     pub shm: PathBuf,
 
     /// cgroup of the engine, where it is not found by itself
-    #[arg(long = "path.cgroup", value_name = "DIR")]
+    #[arg(long = "path.cgroup", global = true, value_name = "DIR")]
     pub cgroup: Option<PathBuf>,
 
     /// Directory of a disk tier; repeatable
-    #[arg(long = "path.disk-tier", value_name = "DIR", value_delimiter = ',')]
+    #[arg(long = "path.disk-tier", global = true, value_name = "DIR", value_delimiter = ',')]
     pub disk_tiers: Vec<PathBuf>,
 
     /// Scan disk tiers on network mounts too
-    #[arg(long = "disk.scan-network", value_parser = BoolishValueParser::new())]
+    #[arg(long = "disk.scan-network", global = true, value_parser = BoolishValueParser::new())]
     pub scan_network: bool,
 
     /// Driver library, where it is not found by itself
-    #[arg(long = "nvml.library", value_name = "FILE")]
+    #[arg(long = "nvml.library", global = true, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
 
     /// GPU and host share one memory
-    #[arg(long = "gpu.unified", value_parser = BoolishValueParser::new())]
+    #[arg(long = "gpu.unified", global = true, value_parser = BoolishValueParser::new())]
     pub gpu_unified: bool,
 
     /// Which collectors run.
@@ -183,7 +190,7 @@ pub struct Host {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub struct Log {
-    /// Least serious line that is written
+    /// Least serious line that is written; check, plan and report write from debug on only
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info", global = true)]
     #[arg(value_parser = PossibleValuesParser::new(["error", "warn", "info", "debug", "trace"]).try_map(|level| level.parse::<Level>()))]
     pub level: Level,
@@ -202,11 +209,17 @@ impl Cli {
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
         let mut command = Cli::command().mut_args(with_variable);
         let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
-        let twice = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
-        match twice.or_else(|| cli.events.misfit()) {
+        let tier = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
+        let extra = cli.upstream.twice().map(|name| format!("--upstream.extra is given twice with the name {name:?}"));
+        match tier.or(extra).or_else(|| cli.events.misfit()) {
             None => Ok(cli),
-            Some(what) => Err(command.error(ErrorKind::ValueValidation, what)),
+            Some(said) => Err(command.error(ErrorKind::ValueValidation, said)),
         }
+    }
+
+    /// Whether the command gives advice and ends, instead of serving.
+    pub fn advises(&self) -> bool {
+        matches!(self.command, Some(Command::Advice(_)))
     }
 
     /// Flags that change what is computed.
@@ -231,17 +244,6 @@ impl Cli {
             nvml_library: self.host.nvml_library.clone(),
             gpu_unified: self.host.gpu_unified,
             collectors: self.host.collectors.0.clone(),
-        }
-    }
-
-    /// What to fetch, and within which limits.
-    pub fn upstream(&self) -> upstream::Options {
-        upstream::Options {
-            address: self.upstream.address.clone(),
-            timeout: self.upstream.timeout,
-            max_bytes: usize::try_from(self.upstream.max_bytes).unwrap_or(usize::MAX),
-            bearer_token_file: self.upstream.bearer_token_file.clone(),
-            ca_file: self.upstream.ca_file.clone(),
         }
     }
 }
@@ -283,26 +285,6 @@ fn with_variable(arg: Arg) -> Arg {
 
 fn variable(flag: &str) -> String {
     format!("KVTIER_{}", flag.to_ascii_uppercase().replace(['.', '-'], "_"))
-}
-
-/// Reads the upstream's address. clap would repeat a refused value, which may hold a password; this does not.
-#[derive(Clone)]
-struct AddressParser;
-
-impl TypedValueParser for AddressParser {
-    type Value = Address;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        _: Option<&Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<Address, clap::Error> {
-        Address::parse(&value.to_string_lossy()).map_err(|error| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("the address after --upstream {error}"))
-                .with_cmd(command)
-        })
-    }
 }
 
 #[cfg(test)]

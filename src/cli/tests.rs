@@ -1,5 +1,7 @@
 //! Tests of the command line as a whole; those of single values stand beside their parsers.
 
+use std::time::Duration;
+
 use super::*;
 
 fn read(flags: &[&str]) -> Result<Cli, clap::Error> {
@@ -18,8 +20,8 @@ fn without_flags_everything_has_its_default() {
     assert_eq!(cli.web.listen, [Listen { host: Some("127.0.0.1".into()), port: 10477 }]);
     assert_eq!(cli.web.telemetry_path, "/metrics");
     assert_eq!(cli.upstream.address, Address::parse("127.0.0.1:8000").unwrap());
-    assert_eq!(cli.upstream().timeout, Duration::from_secs(10));
-    assert_eq!(cli.upstream().max_bytes, 67_108_864);
+    assert_eq!(cli.upstream.main().timeout, Duration::from_secs(10));
+    assert_eq!(cli.upstream.main().max_bytes, 67_108_864);
     assert_eq!(cli.settings(), Settings::default());
     assert_eq!(format!("{:?}", cli.host()), format!("{:?}", host::Options::default()));
     assert_eq!((cli.log.level, cli.log.format, cli.command), (Level::INFO, log::Format::Logfmt, None));
@@ -63,6 +65,22 @@ fn collectors_are_left_out_by_name_and_the_last_word_counts() {
 }
 
 #[test]
+fn extras_share_the_limits_and_get_no_credentials() {
+    let flags = ["--upstream.timeout=3s", "--upstream.min-interval=1s", "--upstream.ca-file=ca.pem"];
+    let secret = ["--upstream.bearer-token-file=t", "--upstream.cert-file=c", "--upstream.key-file=k"];
+    let extras = ["--upstream.extra=a=h:1,b=unix:/s", "--upstream.extra=c=https://h", "--upstream.server-name=gpu-1"];
+    let cli = read(&[&flags[..], &secret, &extras].concat()).unwrap();
+    let (main, extras) = (cli.upstream.main(), cli.upstream.extras());
+    assert!(main.secret.is_some() && main.tls.identity.is_some() && main.tls.server_name.is_some());
+    assert_eq!(extras.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    for (_, options) in extras {
+        assert!(options.secret.is_none() && options.tls.identity.is_none() && options.tls.server_name.is_none());
+        assert_eq!((options.timeout, options.min_interval), (main.timeout, main.min_interval));
+        assert_eq!(options.tls.ca_file, Some(PathBuf::from("ca.pem")));
+    }
+}
+
+#[test]
 fn the_demo_takes_the_flags_of_the_listener() {
     let cli = read(&["demo", "--web.listen-address", "127.0.0.1:0"]).unwrap();
     assert_eq!(cli.command, Some(Command::Demo));
@@ -80,6 +98,13 @@ fn a_wrong_flag_is_one_line_with_a_hint() {
         (&["--upstream.timeout=10"], "10s"),
         (&["--upstream=gpu-1"], "host:port"),
         (&["--web.listen-adress=:1"], "--web.listen-address"),
+        (&["--upstream.extra=127.0.0.1:1"], "NAME=ADDRESS"),
+        (&["--upstream.extra=main=127.0.0.1:1"], "choose another"),
+        (&["--upstream.extra=a=h:1", "--upstream.extra=a=h:2"], "twice"),
+        (&["--upstream.min-interval=1"], "15s"),
+        (&["--upstream.cert-file=c.pem"], "--upstream.key-file"),
+        (&["--upstream.server-name=a b"], "host name"),
+        (&["--upstream.basic-auth-file=a", "--upstream.bearer-token-file=b"], "cannot be used with"),
         (&["--log.level=loud"], "warn"),
         (&["serve"], "serve"),
     ] {
@@ -91,8 +116,10 @@ fn a_wrong_flag_is_one_line_with_a_hint() {
 
 #[test]
 fn a_password_in_the_address_is_not_repeated() {
-    let line = refusal(&["--upstream=http://prom:s3cret@gpu-1:8000"]);
-    assert!(!line.contains("s3cret") && line.contains("--upstream.bearer-token-file"), "{line}");
+    for flag in ["--upstream=http://prom:s3cret@gpu-1:8000", "--upstream.extra=a=http://prom:s3cret@gpu-1:8000"] {
+        let line = refusal(&[flag]);
+        assert!(!line.contains("s3cret") && line.contains("--upstream.bearer-token-file"), "{line}");
+    }
 }
 
 #[test]

@@ -62,6 +62,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A length of time, or zero: `0`, `0s`, `15s`.
+pub(super) fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" => Ok(Duration::ZERO),
+        text => humantime::parse_duration(text).map_err(|error| format!("{error}; write for example 0s or 15s")),
+    }
+}
+
 /// A finite number above zero.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
@@ -176,6 +184,15 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         for text in ["10", "0s", "-1s", "", "soon"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_interval_may_be_zero() {
+        assert_eq!((duration_or_zero("0s"), duration_or_zero("0")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
+        assert_eq!(duration_or_zero(" 1s "), Ok(Duration::from_secs(1)));
+        for text in ["1", "-1s", "", "soon"] {
+            assert!(duration_or_zero(text).is_err(), "{text}");
         }
     }
 

@@ -24,6 +24,7 @@
 
 mod lmcache;
 mod lmcache_mp;
+pub mod serving;
 mod sglang;
 mod vllm;
 mod vllm_offload;

@@ -311,8 +311,14 @@ impl<'a> Scan<'a> {
         self.page.names.find(name)
     }
 
+    /// Lines that go one after the other are one edit: a page of nothing else would need many times its own memory.
     fn edit(&mut self, span: Span, text: String) {
-        self.page.edits.push(Edit { span, text });
+        match self.page.edits.last_mut() {
+            Some(last) if last.text.is_empty() && text.is_empty() && last.span.end == span.start => {
+                last.span.end = span.end;
+            }
+            _ => self.page.edits.push(Edit { span, text }),
+        }
     }
 
     fn note(&mut self, span: Span, reason: &'static str) {

@@ -39,16 +39,16 @@ pub(crate) const SOURCE: Desc = Desc::gauge(
     "kvtier_gpu_memory_source_info",
     "Always 1: where the memory figures come from. nvml: the driver. host: /proc/meminfo, since host and GPU share one memory. none: they are unknown; /debug says why.",
 );
-const GENERATION: Desc = Desc::gauge(
+pub(super) const GENERATION: Desc = Desc::gauge(
     "kvtier_gpu_pcie_link_generation",
     "Generation of the PCIe link now. An idle GPU may lower it to save power.",
 );
-const GENERATION_MAX: Desc = Desc::gauge(
+pub(super) const GENERATION_MAX: Desc = Desc::gauge(
     "kvtier_gpu_pcie_link_generation_max",
     "Highest generation of the PCIe link that this GPU in this slot can reach.",
 );
-const WIDTH: Desc = Desc::gauge("kvtier_gpu_pcie_link_width", "Lanes of the PCIe link now.");
-const WIDTH_MAX: Desc =
+pub(super) const WIDTH: Desc = Desc::gauge("kvtier_gpu_pcie_link_width", "Lanes of the PCIe link now.");
+pub(super) const WIDTH_MAX: Desc =
     Desc::gauge("kvtier_gpu_pcie_link_width_max", "Most lanes of the PCIe link that this GPU in this slot can have.");
 
 pub(super) const DESCS: [Desc; 11] =

@@ -11,6 +11,7 @@
 
 mod cgroup;
 pub(crate) mod disk;
+pub mod facts;
 pub(crate) mod gpu;
 mod maps;
 pub(crate) mod memory;

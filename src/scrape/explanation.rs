@@ -1,41 +1,63 @@
-//! The frame of `/debug`: how the upstream answered, then what the pipeline explains and how the host collectors are.
+//! The frame of `/debug`: how the upstreams answered, then what the pipeline explains and how the host collectors are.
 
 use std::fmt;
 
-use super::{Fetch, Understood};
+use super::target::Fetch;
 use crate::host::Health;
 use crate::own::BUILD;
-use crate::upstream::UpstreamError;
+use crate::pipeline::{PageReport, Source};
+use crate::upstream::{Address, UpstreamError};
 
 /// The whole page. Texts of upstream are escaped.
 pub(super) struct Explanation<'a> {
-    pub(super) upstream: &'a str,
-    pub(super) fetch: &'a Fetch,
+    pub(super) upstreams: Vec<Seen<'a>>,
     /// What the pipeline says, where there was a page.
     pub(super) explained: Option<&'a str>,
     pub(super) collectors: &'a [Health],
+    /// What is said of the event streams.
+    pub(super) events: String,
+}
+
+/// One upstream.
+pub(super) struct Seen<'a> {
+    pub(super) name: &'a str,
+    pub(super) address: &'a Address,
+    pub(super) fetch: &'a Fetch,
+    /// What the pipeline did with its page.
+    pub(super) report: Option<&'a PageReport>,
 }
 
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "kvtier-exporter {} (revision {}, rustc {})\n", BUILD.version, BUILD.revision, BUILD.rustc)?;
-        writeln!(f, "upstream {}\n  took     {:?}", self.upstream, self.fetch.took)?;
-        match &self.fetch.result {
-            Ok(page) => up(f, page)?,
-            Err(error) => down(f, error)?,
-        }
+        writeln!(f, "kvtier-exporter {} (revision {}, rustc {})", BUILD.version, BUILD.revision, BUILD.rustc)?;
+        self.upstreams.iter().try_for_each(|seen| seen.fmt(f))?;
         if let Some(explained) = self.explained {
             writeln!(f, "\n{}", explained.trim_end())?;
         }
-        self.collectors.iter().try_for_each(|health| collector(f, health))
+        self.collectors.iter().try_for_each(|health| collector(f, health))?;
+        f.write_str(&self.events)
     }
 }
 
-fn up(f: &mut fmt::Formatter<'_>, page: &Understood) -> fmt::Result {
-    let (counts, notes) = (&page.report.counts, &page.report.notes);
-    writeln!(f, "  state    up\n  body     {} bytes, {:?}", page.source.body.len(), page.source.format)?;
+impl fmt::Display for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nupstream {}\n  address  {}\n  took     {:?}", self.name, self.address, self.fetch.took)?;
+        match (&self.fetch.result, self.report) {
+            (Ok(source), Some(report)) => up(f, source, report),
+            (Ok(_), None) => down(f, &UpstreamError::Broke),
+            (Err(error), _) => down(f, error),
+        }
+    }
+}
+
+fn up(f: &mut fmt::Formatter<'_>, source: &Source, report: &PageReport) -> fmt::Result {
+    let counts = &report.counts;
+    writeln!(f, "  state    up\n  body     {} bytes, {:?}", source.body.len(), source.format)?;
     writeln!(f, "  lines    {} samples, {} opaque, {} dropped", counts.samples, counts.opaque, counts.dropped)?;
-    notes.iter().try_for_each(|note| writeln!(f, "  line {}: {}: {}", note.number, note.reason, note.text))
+    if report.merged_out > 0 {
+        writeln!(f, "  left out {} families that an earlier page or every server has", report.merged_out)?;
+    }
+    report.notes.iter().try_for_each(|note| writeln!(f, "  line {}: {}: {}", note.number, note.reason, note.text))
 }
 
 fn down(f: &mut fmt::Formatter<'_>, error: &UpstreamError) -> fmt::Result {

@@ -1,18 +1,26 @@
-//! What is worth a log line, and when: each change of the upstream's state, each warning of the pipeline once,
-//! and never a line for each scrape.
+//! What is worth a log line, and when: each change of an upstream's state, each warning of the pipeline once, and
+//! never a line for each scrape, not even where the state changes with each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Warnings that are remembered. Their texts hold label values, so an upstream could make up ever new ones.
 const WARNINGS: usize = 100;
 
+/// A reason that was told is not told again for this long, however often the upstream comes and goes meanwhile.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// What was seen of an upstream so far.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    up: bool,
+    answered: bool,
     failed: u64,
+    /// Reasons told since it last answered.
     told: BTreeSet<&'static str>,
-    warned: BTreeSet<String>,
+    /// When each reason was last told.
+    last: BTreeMap<&'static str, Instant>,
 }
 
 /// A change of state.
@@ -20,7 +28,7 @@ pub(super) struct Health {
 pub(super) enum Change {
     /// It answers, after this many failed fetches.
     Up {
-        /// Failed fetches since it last answered.
+        /// Failed fetches since it was last told that it answers.
         failed: u64,
     },
     /// It fails, or fails for a reason that this outage has not seen before.
@@ -29,25 +37,34 @@ pub(super) enum Change {
 
 impl Health {
     /// Takes note of one fetch, `Err` with the reason of its failure.
-    pub(super) fn note(&mut self, result: Result<(), &'static str>) -> Option<Change> {
+    pub(super) fn note(&mut self, result: Result<(), &'static str>, now: Instant) -> Option<Change> {
         match result {
             Ok(()) => {
-                let failed = std::mem::take(&mut self.failed);
-                self.told.clear();
-                let changed = !std::mem::replace(&mut self.up, true);
-                changed.then_some(Change::Up { failed })
+                let untold = !std::mem::replace(&mut self.answered, true);
+                let failing = !std::mem::take(&mut self.told).is_empty();
+                (untold || failing).then(|| Change::Up { failed: std::mem::take(&mut self.failed) })
             }
             Err(reason) => {
-                self.up = false;
                 self.failed += 1;
-                self.told.insert(reason).then_some(Change::Down)
+                let lately = self.last.get(reason).is_some_and(|at| now.duration_since(*at) < QUIET);
+                if lately || !self.told.insert(reason) {
+                    return None;
+                }
+                self.last.insert(reason, now);
+                Some(Change::Down)
             }
         }
     }
+}
 
+/// Warnings that the log has.
+#[derive(Debug, Default)]
+pub(super) struct Warned(BTreeSet<String>);
+
+impl Warned {
     /// Whether a warning is new.
     pub(super) fn is_new(&mut self, warning: &str) -> bool {
-        self.warned.len() < WARNINGS && self.warned.insert(warning.to_owned())
+        self.0.len() < WARNINGS && self.0.insert(warning.to_owned())
     }
 }
 
@@ -55,25 +72,51 @@ impl Health {
 mod tests {
     use super::*;
 
+    fn lines(
+        health: &mut Health,
+        seconds: u64,
+        result: impl Fn(u64) -> Result<(), &'static str>,
+    ) -> Vec<(u64, Change)> {
+        let began = Instant::now();
+        let at = |second| began + Duration::from_secs(second);
+        (0..seconds).filter_map(|second| Some((second, health.note(result(second), at(second))?))).collect()
+    }
+
     #[test]
     fn an_outage_is_one_line_a_reason_and_one_at_its_end() {
+        let now = Instant::now();
         let mut health = Health::default();
-        assert_eq!(health.note(Ok(())), Some(Change::Up { failed: 0 }));
-        assert_eq!(health.note(Ok(())), None);
-        assert_eq!(health.note(Err("connect")), Some(Change::Down));
-        assert_eq!(health.note(Err("connect")), None);
-        assert_eq!(health.note(Err("status")), Some(Change::Down));
-        assert_eq!(health.note(Err("connect")), None);
-        assert_eq!(health.note(Ok(())), Some(Change::Up { failed: 4 }));
-        assert_eq!(health.note(Err("connect")), Some(Change::Down));
+        assert_eq!(health.note(Ok(()), now), Some(Change::Up { failed: 0 }));
+        assert_eq!(health.note(Ok(()), now), None);
+        assert_eq!(health.note(Err("connect"), now), Some(Change::Down));
+        assert_eq!(health.note(Err("connect"), now), None);
+        assert_eq!(health.note(Err("status"), now), Some(Change::Down));
+        assert_eq!(health.note(Err("connect"), now), None);
+        assert_eq!(health.note(Ok(()), now), Some(Change::Up { failed: 4 }));
+        assert_eq!(health.note(Err("connect"), now + QUIET), Some(Change::Down));
+    }
+
+    #[test]
+    fn a_dead_upstream_scraped_each_second_for_a_day_is_one_line() {
+        assert_eq!(lines(&mut Health::default(), 86_400, |_| Err("connect")), [(0, Change::Down)]);
+    }
+
+    #[test]
+    fn an_upstream_that_comes_and_goes_each_second_is_told_once_a_minute() {
+        let mut health = Health::default();
+        let told = lines(&mut health, 600, |second| if second % 2 == 0 { Err("reset") } else { Ok(()) });
+        let first =
+            [(0, Change::Down), (1, Change::Up { failed: 1 }), (60, Change::Down), (61, Change::Up { failed: 30 })];
+        assert_eq!(told[..4], first);
+        assert_eq!(told.len(), 20);
     }
 
     #[test]
     fn a_warning_is_new_once_and_memory_is_bounded() {
-        let mut health = Health::default();
-        assert!(health.is_new("a"));
-        assert!(!health.is_new("a"));
-        let told = (0..1000).filter(|number| health.is_new(&number.to_string())).count();
+        let mut warned = Warned::default();
+        assert!(warned.is_new("a"));
+        assert!(!warned.is_new("a"));
+        let told = (0..1000).filter(|number| warned.is_new(&number.to_string())).count();
         assert_eq!(told, WARNINGS - 1);
     }
 }

@@ -1,204 +1,176 @@
-//! The way of one scrape: fetch (shared), pipeline, host, own families. What a failure costs is decided here:
-//! the upstream's part of the answer and nothing else.
+//! The way of one scrape: fetches (shared), pipeline, host, own families. What a failure costs is decided here:
+//! the part of the answer that is that upstream's, and nothing else.
 //!
-//! One fetch and one run of the pipeline serve all clients that wait for it; host and own families are looked
-//! at for each client.
+//! One fetch of each upstream and one run of the pipeline serve all clients that wait for them; host and own
+//! families are looked at for each client.
 
+mod blend;
 mod explanation;
 mod health;
+mod target;
 
-use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout};
 
-use self::explanation::Explanation;
-use self::health::{Change, Health};
-use crate::events::{self, Events, ledger::Told};
+use self::blend::{Blend, Round};
+use self::explanation::{Explanation, Seen};
+use self::health::Warned;
+use self::target::{Fetch, Target};
+use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
-use crate::pipeline::{self, MAIN, Outcome, PageReport, Source};
+use crate::pipeline::{MAIN, explain, review};
 use crate::process;
 use crate::settings::{HostFacts, Settings};
-use crate::status::{self, Exporter, Status, Upstream};
-use crate::upstream::{Client, Flight, Page, UpstreamError};
+use crate::status::{self, Exporter, Status, Upstream, engines};
+use crate::upstream::{Client, UpstreamError};
 
 /// Answers scrapes.
 pub struct Scraper {
-    ground: Arc<Ground>,
-    flight: Flight<Fetch>,
-    started: f64,
-    impatience_told: AtomicBool,
-}
-
-/// What every fetch needs; it outlives the client that started the fetch.
-struct Ground {
-    client: Client,
+    main: Arc<Target>,
+    extras: Vec<Arc<Target>>,
     settings: Settings,
     host: Host,
     events: Option<Events>,
-    health: Mutex<Health>,
-}
-
-/// One fetch, taken through the pipeline.
-struct Fetch {
-    took: Duration,
-    ended: Instant,
-    result: Result<Understood, UpstreamError>,
-}
-
-/// A page and what was made of it. The source and the facts are kept for `/debug`.
-struct Understood {
-    source: Source,
-    facts: HostFacts,
-    outcome: Outcome,
-    told: Vec<Told>,
-    report: PageReport,
-    derived: Bytes,
+    warned: Mutex<Warned>,
+    started: f64,
 }
 
 /// The answer to one scrape.
 #[derive(Debug)]
 pub struct Answer {
-    /// Whether the upstream's part is in it.
+    /// Whether the main upstream's part is in it.
     pub up: bool,
     /// Text 0.0.4, in pieces to be sent one after the other.
     pub pieces: Vec<Bytes>,
 }
 
 impl Scraper {
-    /// A scraper of one upstream.
-    pub fn new(client: Client, settings: Settings, host: Host) -> Scraper {
+    /// A scraper of one upstream, and of extras with their names.
+    pub fn new(main: Client, extras: Vec<(String, Client)>, settings: Settings, host: Host) -> Scraper {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let ground = Arc::new(Ground { client, settings, host, events: None, health: Mutex::default() });
-        Scraper { ground, flight: Flight::default(), started, impatience_told: AtomicBool::new(false) }
-    }
-
-    /// The same scraper with KV cache events beside it; before the first scrape only.
-    #[must_use]
-    pub fn with_events(mut self, events: Option<Events>) -> Scraper {
-        if let Some(ground) = Arc::get_mut(&mut self.ground) {
-            ground.events = events;
+        let target = |(name, client)| Arc::new(Target::new(name, client));
+        Scraper {
+            main: target((MAIN.to_owned(), main)),
+            extras: extras.into_iter().map(target).collect(),
+            settings,
+            host,
+            events: None,
+            warned: Mutex::default(),
+            started,
         }
-        self
     }
 
-    /// What is scraped, fit for people.
-    pub fn upstream(&self) -> String {
-        self.ground.client.options().address.to_string()
+    /// The same with KV cache events beside the pages.
+    #[must_use]
+    pub fn with_events(self, events: Option<Events>) -> Scraper {
+        Scraper { events, ..self }
+    }
+
+    /// What is scraped, fit for people: names and addresses, the main one first.
+    pub fn upstreams(&self) -> Vec<(&str, String)> {
+        self.targets().map(|target| (target.name.as_str(), target.client.options().address.to_string())).collect()
     }
 
     /// The longest that a scrape may take.
     pub fn timeout(&self) -> Duration {
-        self.ground.client.options().timeout
+        self.main.client.options().timeout
     }
 
     /// The metrics, within `patience`.
     pub async fn answer(&self, patience: Duration) -> Answer {
-        let fetch = self.fetch(patience).await;
-        let look = self.ground.look();
-        let claimed = fetch.result.as_ref().ok().and_then(|page| page.outcome.snapshot.disk_claimed);
-        let difference = claimed.map(|fact| self.ground.host.lmcache_difference(fact.value, &look));
+        let round = self.round(patience).await;
+        let (blend, look) = (self.blend(&round), self.look());
+        let claimed = blend.outcome.snapshot.disk_claimed;
+        let difference = claimed.map(|fact| self.host.lmcache_difference(fact.value, &look));
         let mut families = look.families;
         families.extend(difference);
-        families.extend(events::families::endpoint_families(&self.ground.statuses()));
-        families.extend(own::upstream_families(&fetch.visit()));
+        families.extend(events::families::endpoint_families(&self.statuses()));
+        families.extend(own::upstream_families(&self.visits(&round, &blend)));
         families.extend(own::process_families(&BUILD, self.started, &process::read()));
         let own = Bytes::from(encode(&families));
-        match &fetch.result {
-            Err(_) => Answer { up: false, pieces: vec![own] },
-            Ok(page) => Answer { up: true, pieces: [&page.outcome.page[..], &[page.derived.clone(), own]].concat() },
-        }
+        let pieces = [&blend.outcome.page[..], &[blend.derived.clone(), own]].concat();
+        Answer { up: round.main.result.is_ok() && !blend.broke, pieces }
     }
 
     /// What `/debug` says, within `patience`.
     pub async fn explanation(&self, patience: Duration) -> String {
-        let fetch = self.fetch(patience).await;
-        let explained = fetch
-            .result
-            .as_ref()
-            .ok()
-            .map(|page| pipeline::explain(slice::from_ref(&page.source), &self.ground.settings, &page.facts));
-        let (upstream, collectors) = (self.upstream(), self.ground.look().collectors);
-        let told = fetch.result.as_ref().map_or(&[][..], |page| &page.told);
-        let events = self.ground.events.as_ref().map(|events| events.explain(&self.ground.statuses(), told));
-        Explanation { upstream: &upstream, fetch: &fetch, explained: explained.as_deref(), collectors: &collectors }
-            .to_string()
-            + &events.unwrap_or_default()
+        let round = self.round(patience).await;
+        let blend = self.blend(&round);
+        let seen = self.targets().zip(round.fetches()).map(|(target, fetch)| Seen {
+            name: &target.name,
+            address: &target.client.options().address,
+            fetch,
+            report: blend.report(&target.name),
+        });
+        let explained = (!blend.broke).then(|| explain(&blend.sources, &self.settings, &blend.facts));
+        Explanation {
+            upstreams: seen.collect(),
+            explained: explained.as_deref().filter(|_| !blend.sources.is_empty()),
+            collectors: &self.look().collectors,
+            events: self
+                .events
+                .as_ref()
+                .map(|events| events.explain(&self.statuses(), &blend.told))
+                .unwrap_or_default(),
+        }
+        .to_string()
     }
 
-    /// What `/api/status` says, within `patience`: the same look at the same page as a scrape's.
+    /// What `/api/status` says, within `patience`: the same look at the same pages as a scrape's.
     pub async fn status(&self, patience: Duration) -> Status {
-        let fetch = self.fetch(patience).await;
-        let (page, error) = (fetch.result.as_ref().ok(), fetch.result.as_ref().err());
-        let (settings, now) = (&self.ground.settings, SystemTime::now().duration_since(SystemTime::UNIX_EPOCH));
+        let round = self.round(patience).await;
+        let settings = &self.settings;
+        let (blend, now) = (self.blend(&round), SystemTime::now().duration_since(SystemTime::UNIX_EPOCH));
+        let visits = self.visits(&round, &blend).into_iter().zip(self.targets()).zip(round.fetches());
+        let upstreams = visits.map(|((visit, target), fetch)| {
+            let broke = blend.broke.then_some(&UpstreamError::Broke);
+            Upstream::new(&visit, target.client.options().address.to_string(), fetch.result.as_ref().err().or(broke))
+        });
         Status {
             schema: status::SCHEMA,
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
             exporter: Exporter::new(&BUILD, self.started, settings.correct),
-            upstreams: vec![Upstream::new(&fetch.visit(), self.upstream(), error)],
-            engines: page
-                .map(|page| pipeline::review(slice::from_ref(&page.source), settings, &page.facts, status::engines))
-                .unwrap_or_default(),
-            host: status::Host::new(&self.ground.look()),
+            upstreams: upstreams.collect(),
+            engines: if blend.broke { Vec::new() } else { review(&blend.sources, settings, &blend.facts, engines) },
+            host: status::Host::new(&self.look()),
         }
     }
 
-    async fn fetch(&self, patience: Duration) -> Arc<Fetch> {
-        let began = Instant::now();
-        let shared = self.flight.join(|| Arc::clone(&self.ground).fetch());
-        match timeout(patience, shared).await {
-            Ok(Some(fetch)) => fetch,
-            Ok(None) => Arc::new(Fetch::new(began, Err(self.ground.told(UpstreamError::Broke)))),
-            Err(_) => Arc::new(Fetch::new(began, Err(self.gave_up(patience)))),
-        }
+    fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        std::iter::once(&self.main).chain(&self.extras)
     }
 
-    /// The fetch goes on and tells how it ends. That a client could not wait for it is told once: clients with
-    /// different timeouts would fill the log in turn.
-    fn gave_up(&self, patience: Duration) -> UpstreamError {
-        if patience < self.timeout() && !self.impatience_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(?patience, "a client did not wait for the upstream; give it a longer scrape timeout");
+    /// Fetches from all upstreams at once. Who is not there within `patience` has failed.
+    async fn round(&self, patience: Duration) -> Round {
+        let main = self.main.fetch(patience);
+        let under_way: Vec<_> = self.extras.iter().map(|extra| extra.fetch(patience)).collect();
+        let (main, mut extras) = (main.await, Vec::new());
+        for fetch in under_way {
+            extras.push(fetch.await);
         }
-        UpstreamError::Timeout(patience)
-    }
-}
-
-impl Ground {
-    async fn fetch(self: Arc<Ground>) -> Fetch {
-        let began = Instant::now();
-        let result = self.client.fetch().await.and_then(|page| self.understand(page));
-        let result = result.map_err(|error| self.told(error));
-        if let Ok(page) = &result {
-            self.tell(None);
-            self.warn(&page.outcome.warnings);
-        }
-        Fetch::new(began, result)
+        Round { main, extras }
     }
 
-    fn understand(&self, page: Page) -> Result<Understood, UpstreamError> {
-        let statuses = self.statuses();
-        let streams = self.events.as_ref().map(|events| events.streams(&statuses)).unwrap_or_default();
-        let upstream_is_local = self.client.options().address.is_local();
-        let facts = HostFacts { upstream_is_local, streams, ..self.look().facts };
-        let source = Source { name: MAIN.to_owned(), body: page.body, format: page.format };
-        let mut outcome = pipeline::process(slice::from_ref(&source), &self.settings, &facts);
-        let report = outcome.reports.pop().unwrap_or_default();
-        // Not one good line: an error page in plain text, or something binary.
-        if report.counts.samples == 0 && report.counts.dropped > 0 {
-            return Err(UpstreamError::Content("text that holds no sample".to_owned()));
+    fn blend(&self, round: &Round) -> Arc<Blend> {
+        let (blend, new) = round.blend(&self.settings, self.events.as_ref(), || self.facts());
+        if new {
+            self.warn(&blend.outcome.warnings);
         }
-        let mut told = Vec::new();
-        if let Some(events) = &self.events {
-            told = events.meet(&statuses, &outcome.snapshot.engines, &outcome.residents);
-            outcome.families.extend(events.engine_families(&told));
+        if new && blend.broke {
+            for target in self.targets().zip(round.fetches()).filter(|(_, fetch)| fetch.result.is_ok()) {
+                target.0.told(UpstreamError::Broke);
+            }
         }
-        let derived = Bytes::from(encode(&outcome.families));
-        Ok(Understood { source, facts, outcome, told, report, derived })
+        blend
+    }
+
+    fn facts(&self) -> HostFacts {
+        let upstream_is_local = self.targets().all(|target| target.client.options().address.is_local());
+        HostFacts { upstream_is_local, ..self.look().facts }
     }
 
     /// How the event streams are; none where none are followed.
@@ -206,57 +178,35 @@ impl Ground {
         self.events.as_ref().map(Events::look).unwrap_or_default()
     }
 
+    fn visits<'a>(&'a self, round: &'a Round, blend: &'a Blend) -> Vec<Visit<'a>> {
+        let each = self.targets().zip(round.fetches());
+        each.map(|(target, fetch)| visit(target, fetch, blend)).collect()
+    }
+
     fn look(&self) -> host::Look {
         self.host.look(std::time::Instant::now())
     }
 
-    fn told(&self, error: UpstreamError) -> UpstreamError {
-        self.tell(Some(&error));
-        error
-    }
-
-    fn tell(&self, error: Option<&UpstreamError>) {
-        let upstream = &self.client.options().address;
-        let result = error.map_or(Ok(()), |error| Err(error.reason()));
-        let change = self.health().note(result);
-        match (change, error) {
-            (Some(Change::Down), Some(error)) => {
-                tracing::warn!(%upstream, reason = error.reason(), body = error.excerpt(), "the upstream {error}");
-            }
-            (Some(Change::Up { failed }), _) => tracing::info!(%upstream, failed, "the upstream answers"),
-            (_, Some(error)) => tracing::debug!(%upstream, reason = error.reason(), "the upstream {error}"),
-            (None | Some(Change::Down), None) => {}
-        }
-    }
-
     fn warn(&self, warnings: &[String]) {
-        let mut health = self.health();
-        for warning in warnings.iter().filter(|warning| health.is_new(warning)) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings.iter().filter(|warning| warned.is_new(warning)) {
             tracing::warn!("{warning}");
         }
     }
-
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Fetch {
-    fn new(began: Instant, result: Result<Understood, UpstreamError>) -> Fetch {
-        let ended = Instant::now();
-        Fetch { took: ended - began, ended, result }
-    }
-
-    fn visit(&self) -> Visit<'_> {
-        let result = match &self.result {
-            Ok(page) => Ok(PageFacts {
-                age: self.ended.elapsed(),
-                bytes: page.source.body.len(),
-                counts: &page.report.counts,
-                snapshot: &page.outcome.snapshot,
-            }),
-            Err(error) => Err(error.reason()),
-        };
-        Visit { upstream: MAIN, took: self.took, result }
-    }
+fn visit<'a>(target: &'a Target, fetch: &'a Fetch, blend: &'a Blend) -> Visit<'a> {
+    let result = match (&fetch.result, blend.report(&target.name)) {
+        (Ok(source), Some(report)) => Ok(PageFacts {
+            age: fetch.ended.elapsed(),
+            bytes: source.body.len(),
+            counts: &report.counts,
+            merged_out: (target.name != MAIN).then_some(report.merged_out),
+            recognised: &report.recognised,
+            notes: if target.name == MAIN { &blend.outcome.snapshot.notes } else { &[] },
+        }),
+        (Ok(_), None) => Err(UpstreamError::Broke.reason()),
+        (Err(error), _) => Err(error.reason()),
+    };
+    Visit { upstream: &target.name, took: fetch.took, result }
 }

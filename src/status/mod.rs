@@ -101,7 +101,7 @@ impl Upstream {
     /// Describes a visit; `error` is what its reason stands for.
     pub fn new(visit: &Visit<'_>, address: String, error: Option<&UpstreamError>) -> Upstream {
         let page = visit.result.as_ref().ok();
-        let snapshot = page.map(|page| page.snapshot);
+        let recognised = page.map(|page| page.recognised);
         Upstream {
             name: visit.upstream.to_owned(),
             address,
@@ -115,10 +115,10 @@ impl Upstream {
             samples: page.map(|page| page.counts.samples),
             opaque_lines: page.map(|page| page.counts.opaque),
             dropped_lines: page.map(|page| page.counts.dropped),
-            engine_kind: snapshot.and_then(|snapshot| snapshot.engine_kind),
-            version_range: snapshot.and_then(|snapshot| snapshot.version_range.clone()),
-            dialects: snapshot.map(|snapshot| snapshot.dialects.clone()).unwrap_or_default(),
-            notes: snapshot.map(|snapshot| snapshot.notes.clone()).unwrap_or_default(),
+            engine_kind: recognised.and_then(|recognised| recognised.engine_kind),
+            version_range: recognised.and_then(|recognised| recognised.version_range.clone()),
+            dialects: recognised.map(|recognised| recognised.dialects.clone()).unwrap_or_default(),
+            notes: page.map(|page| page.notes.to_vec()).unwrap_or_default(),
         }
     }
 }

@@ -40,7 +40,10 @@ pub enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// `http://user:password@host`.
-    #[error("holds credentials, which would show in process lists and logs: use --upstream.bearer-token-file instead")]
+    #[error(
+        "holds credentials, which would show in process lists and logs: \
+         use --upstream.basic-auth-file or --upstream.bearer-token-file instead"
+    )]
     Credentials,
     /// Neither http, https nor unix.
     #[error("has an unknown scheme: use http://, https:// or unix:/path/to.sock")]
@@ -62,9 +65,17 @@ impl Address {
     /// # Errors
     /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Address, AddressError> {
+        Address::parse_or(text, DEFAULT_PATH)
+    }
+
+    /// The same with another path that is meant where there is none.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse_or(text: &str, path: &str) -> Result<Address, AddressError> {
         let text = text.trim();
         if let Some(socket) = text.strip_prefix("unix:") {
-            return unix(socket);
+            return unix(socket, path);
         }
         match text.split_once("://") {
             Some((scheme, rest)) => {
@@ -73,9 +84,9 @@ impl Address {
                     "https" => true,
                     _ => return Err(AddressError::Scheme),
                 };
-                tcp(rest, tls, Some(if tls { 443 } else { 80 }))
+                tcp(rest, tls, Some(if tls { 443 } else { 80 }), path)
             }
-            None => tcp(text, false, None),
+            None => tcp(text, false, None, path),
         }
     }
 
@@ -142,16 +153,16 @@ impl fmt::Display for Address {
     }
 }
 
-fn unix(socket: &str) -> Result<Address, AddressError> {
+fn unix(socket: &str, path: &str) -> Result<Address, AddressError> {
     // `unix:///run/x.sock` is the same socket, written as a URL.
     let socket = socket.strip_prefix("//").unwrap_or(socket);
     if !socket.starts_with('/') {
         return Err(AddressError::Socket);
     }
-    Ok(Address { endpoint: Endpoint::Unix(PathBuf::from(socket)), path: DEFAULT_PATH.to_owned() })
+    Ok(Address { endpoint: Endpoint::Unix(PathBuf::from(socket)), path: path.to_owned() })
 }
 
-fn tcp(rest: &str, tls: bool, default_port: Option<u16>) -> Result<Address, AddressError> {
+fn tcp(rest: &str, tls: bool, default_port: Option<u16>, default_path: &str) -> Result<Address, AddressError> {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
         return Err(AddressError::Credentials);
@@ -165,8 +176,8 @@ fn tcp(rest: &str, tls: bool, default_port: Option<u16>) -> Result<Address, Addr
     };
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     let path = match (uri.path(), uri.query()) {
-        ("" | "/", None) => DEFAULT_PATH.to_owned(),
-        ("" | "/", Some(query)) => format!("{DEFAULT_PATH}?{query}"),
+        ("" | "/", None) => default_path.to_owned(),
+        ("" | "/", Some(query)) => format!("{default_path}?{query}"),
         (path, None) => path.to_owned(),
         (path, Some(query)) => format!("{path}?{query}"),
     };

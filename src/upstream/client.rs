@@ -3,7 +3,6 @@
 //! Nothing of the client that scrapes us travels upstream: not its headers, not its wishes about formats. And
 //! nothing is remembered from fetch to fetch but an idle connection.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,12 +11,11 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use super::address::{Address, Endpoint};
 use super::connection::{Connection, HEAD_LIMIT, IdleSlot, was_stale};
-use super::tls::{self, TrustError};
-use super::token::{self, Token};
+use super::credentials::{Secret, SecretFile};
+use super::tls::{Tls, TlsOptions, TrustError};
 use super::{UpstreamError, body};
 use crate::pipeline::Format;
 
@@ -37,10 +35,12 @@ pub struct Options {
     pub timeout: Duration,
     /// The most bytes of a body, packed and unpacked.
     pub max_bytes: usize,
-    /// Holds a bearer token; read anew for each fetch.
-    pub bearer_token_file: Option<PathBuf>,
-    /// Certificates to trust instead of the system's.
-    pub ca_file: Option<PathBuf>,
+    /// A fetch answers all who ask within this time after it; 0 where every scrape is a fetch.
+    pub min_interval: Duration,
+    /// Credentials; read anew for each fetch.
+    pub secret: Option<SecretFile>,
+    /// Of an https upstream.
+    pub tls: TlsOptions,
 }
 
 /// What came.
@@ -55,7 +55,7 @@ pub struct Page {
 /// Fetches the page of one upstream.
 pub struct Client {
     options: Options,
-    tls: Option<TlsConnector>,
+    tls: Option<Tls>,
     idle: IdleSlot,
 }
 
@@ -66,7 +66,7 @@ impl Client {
     /// [`TrustError`] when the address is https and there are no certificates to verify it with.
     pub fn new(options: Options) -> Result<Client, TrustError> {
         let tls = match options.address.endpoint {
-            Endpoint::Tcp { tls: true, .. } => Some(tls::connector(options.ca_file.as_deref())?),
+            Endpoint::Tcp { tls: true, .. } => Some(Tls::new(&options.tls)?),
             _ => None,
         };
         Ok(Client { options, tls, idle: IdleSlot::default() })
@@ -82,20 +82,34 @@ impl Client {
     /// # Errors
     /// [`UpstreamError`]; a part of a page is never returned.
     pub async fn fetch(&self) -> Result<Page, UpstreamError> {
-        let limit = self.options.timeout;
-        timeout(limit, self.follow()).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
+        let page = self.within(self.options.address.clone()).await?;
+        body::sniff(&page.body)?;
+        Ok(page)
     }
 
-    async fn follow(&self) -> Result<Page, UpstreamError> {
-        let token = self.options.bearer_token_file.as_deref().map(token::read).transpose()?;
-        let mut address = self.options.address.clone();
+    /// Fetches once from another path of the same server, whatever is there: JSON, for example.
+    ///
+    /// # Errors
+    /// As [`Client::fetch`], but for what it says of a page.
+    pub async fn fetch_other(&self, path_and_query: &str) -> Result<Bytes, UpstreamError> {
+        let address = Address { path: path_and_query.to_owned(), ..self.options.address.clone() };
+        Ok(self.within(address).await?.body)
+    }
+
+    async fn within(&self, address: Address) -> Result<Page, UpstreamError> {
+        let limit = self.options.timeout;
+        timeout(limit, self.follow(address)).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
+    }
+
+    async fn follow(&self, mut address: Address) -> Result<Page, UpstreamError> {
+        let secret = self.options.secret.as_ref().map(SecretFile::read).transpose()?;
         for _ in 0..=MAX_REDIRECTS {
-            let (connection, response) = self.exchange(&request(&address, token.as_ref())?).await?;
+            let (connection, response) = self.exchange(&request(&address, secret.as_ref())?).await?;
             if response.status() == StatusCode::OK {
                 return self.page(connection, response).await;
             }
             match redirect(&address, &response)? {
-                None => return Err(refusal(response, token.as_ref()).await),
+                None => return Err(refusal(response, secret.as_ref()).await),
                 Some(next) => address = next,
             }
             self.reuse_after(connection, response.into_body()).await;
@@ -127,7 +141,6 @@ impl Client {
         let packed = body::read(&head.headers, incoming, self.options.max_bytes).await?;
         self.idle.put(connection);
         let body = body::unpack(&head.headers, packed, self.options.max_bytes)?;
-        body::sniff(&body)?;
         Ok(Page { body, format: body::format(&head.headers) })
     }
 
@@ -139,15 +152,15 @@ impl Client {
     }
 }
 
-fn request(address: &Address, token: Option<&Token>) -> Result<Request<Empty<Bytes>>, UpstreamError> {
+fn request(address: &Address, secret: Option<&Secret>) -> Result<Request<Empty<Bytes>>, UpstreamError> {
     let mut headers = HeaderMap::new();
     let host = HeaderValue::try_from(address.endpoint.authority());
     headers.insert(HOST, host.map_err(|error| UpstreamError::Connect(error.to_string()))?);
     headers.insert(ACCEPT, HeaderValue::from_static("text/plain;version=0.0.4"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("kvtier-exporter/", env!("CARGO_PKG_VERSION"))));
-    if let Some(token) = token {
-        headers.insert(AUTHORIZATION, token.header());
+    if let Some(secret) = secret {
+        headers.insert(AUTHORIZATION, secret.header());
     }
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = address.path.parse().map_err(|_| UpstreamError::Redirect("to an unusable path".to_owned()))?;
@@ -173,10 +186,10 @@ fn shown(location: &str) -> String {
     Address::parse(location).map_or_else(|_| "one that is not followed".to_owned(), |address| address.to_string())
 }
 
-async fn refusal(response: Response<Incoming>, token: Option<&Token>) -> UpstreamError {
+async fn refusal(response: Response<Incoming>, secret: Option<&Secret>) -> UpstreamError {
     let code = response.status().as_u16();
     let (bytes, _) = timeout(PEEK_TIME, body::peek(response.into_body(), PEEK)).await.unwrap_or_default();
-    let excerpt = body::excerpt(&bytes, EXCERPT, token.map(Token::text));
+    let excerpt = body::excerpt(&bytes, EXCERPT, secret);
     match code {
         401 | 403 => UpstreamError::Auth { why: format!("it answered with status {code}"), excerpt },
         _ => UpstreamError::Status { code, excerpt },

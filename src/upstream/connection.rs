@@ -13,11 +13,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::address::Endpoint;
 use super::error::{UpstreamError, plain};
+use super::tls::Tls;
 
 /// The most that a response head may have; also what hyper reads ahead.
 pub(super) const HEAD_LIMIT: usize = 256 * 1024;
@@ -30,7 +30,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(endpoint: &Endpoint, tls: Option<&TlsConnector>) -> Result<Connection, UpstreamError> {
+    pub(super) async fn open(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<Connection, UpstreamError> {
         let stream = dial(endpoint, tls).await?;
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(HEAD_LIMIT)
@@ -77,7 +77,7 @@ impl IdleSlot {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-async fn dial(endpoint: &Endpoint, tls: Option<&TlsConnector>) -> Result<Box<dyn Stream>, UpstreamError> {
+async fn dial(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<Box<dyn Stream>, UpstreamError> {
     let refused = |error: io::Error| UpstreamError::Connect(plain(&error));
     match (endpoint, tls) {
         (Endpoint::Unix(socket), _) => Ok(Box::new(UnixStream::connect(socket).await.map_err(refused)?)),
@@ -104,8 +104,11 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 async fn secure(
     host: &str,
     stream: TcpStream,
-    tls: &TlsConnector,
+    tls: &Tls,
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, UpstreamError> {
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| UpstreamError::Tls(error.to_string()))?;
-    tls.connect(name, stream).await.map_err(|error| UpstreamError::Tls(plain(&error)))
+    let name = match &tls.server_name {
+        Some(name) => name.clone(),
+        None => ServerName::try_from(host.to_owned()).map_err(|error| UpstreamError::Tls(error.to_string()))?,
+    };
+    tls.connector.connect(name, stream).await.map_err(|error| UpstreamError::Tls(plain(&error)))
 }

@@ -50,8 +50,8 @@ pub enum UpstreamError {
     /// Status 200 and nothing in it.
     #[error("sent an empty page")]
     Empty,
-    /// The upstream refuses us, or the token that would open it cannot be read.
-    #[error("needs credentials: {why}. A bearer token is read from --upstream.bearer-token-file")]
+    /// The upstream refuses us, or the secret that would open it cannot be read.
+    #[error("needs credentials: {why}. They are read from --upstream.bearer-token-file or --upstream.basic-auth-file")]
     Auth {
         /// What was seen.
         why: String,

@@ -1,46 +1,62 @@
 //! Single flight: whoever comes while a piece of work is running waits for the same result.
 //!
-//! The result lives as long as somebody waits for it and not longer: nothing is cached, so nothing old can be
-//! taken for new.
+//! Unless it is told to keep results for a time, a result lives as long as somebody waits for it and not longer:
+//! nothing is cached, so nothing old can be taken for new.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 type Waiting<T> = watch::Receiver<Option<Arc<T>>>;
 
 /// A piece of work that at most one task does at a time.
-pub struct Flight<T>(Arc<Mutex<Option<Waiting<T>>>>);
-
-impl<T> Default for Flight<T> {
-    fn default() -> Flight<T> {
-        Flight(Arc::default())
-    }
+pub struct Flight<T> {
+    slot: Arc<Mutex<Option<Waiting<T>>>>,
+    keep: Duration,
 }
 
 impl<T: Send + Sync + 'static> Flight<T> {
-    /// The result of the work that is running, or of `work`, which is then started. The work goes on when the
-    /// caller gives up. `None` when the work panicked.
-    pub async fn join<W: Future<Output = T> + Send + 'static>(&self, work: impl FnOnce() -> W) -> Option<Arc<T>> {
+    /// Results are kept for this long after they are there; whoever comes in that time gets them too.
+    pub fn keeping(keep: Duration) -> Flight<T> {
+        Flight { slot: Arc::default(), keep }
+    }
+
+    /// The result of the work that is running, or of `work`, which is then started before this returns. The work
+    /// goes on when the caller gives up. `None` when the work panicked.
+    pub fn join<W, F>(&self, work: F) -> impl Future<Output = Option<Arc<T>>> + Send + use<T, W, F>
+    where
+        W: Future<Output = T> + Send + 'static,
+        F: FnOnce() -> W,
+    {
         let mut waiting = self.board(work);
-        let landed = waiting.wait_for(Option::is_some).await.ok()?;
-        landed.clone()
+        async move {
+            let landed = waiting.wait_for(Option::is_some).await.ok()?;
+            landed.clone()
+        }
     }
 
     fn board<W: Future<Output = T> + Send + 'static>(&self, work: impl FnOnce() -> W) -> Waiting<T> {
-        let mut running = lock(&self.0);
+        let mut running = lock(&self.slot);
         // A sender that is gone belongs to work that panicked.
         if let Some(waiting) = running.as_ref().filter(|waiting| waiting.has_changed().is_ok()) {
             return waiting.clone();
         }
         let (sender, waiting) = watch::channel(None);
         *running = Some(waiting.clone());
-        let (slot, work) = (Arc::clone(&self.0), work());
+        let (slot, keep, work) = (Arc::clone(&self.slot), self.keep, work());
         tokio::spawn(async move {
-            let result = Arc::new(work.await);
-            // In this order: whoever comes from here on starts anew.
-            lock(&slot).take();
-            sender.send_replace(Some(result));
+            let result = Some(Arc::new(work.await));
+            if keep.is_zero() {
+                // In this order: whoever comes from here on starts anew.
+                lock(&slot).take();
+                sender.send_replace(result);
+            } else {
+                sender.send_replace(result);
+                sleep(keep).await;
+                lock(&slot).take();
+            }
         });
         waiting
     }
@@ -58,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_who_wait_get_the_same_result_and_the_next_gets_a_new_one() {
-        let flight = Flight::default();
+        let flight = Flight::keeping(Duration::ZERO);
         let runs = Arc::new(AtomicU32::new(0));
         let (open, gate) = oneshot::channel::<()>();
         let counted = Arc::clone(&runs);
@@ -76,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_who_gives_up_does_not_stop_the_others() {
-        let flight = Flight::default();
+        let flight = Flight::keeping(Duration::ZERO);
         let (open, gate) = oneshot::channel::<u32>();
         {
             let impatient = flight.join(|| async move { gate.await.unwrap() });
@@ -89,10 +105,24 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_kept_and_a_panic_is_not_the_end() {
-        let flight = Flight::default();
+        let flight = Flight::keeping(Duration::ZERO);
         let result = Arc::downgrade(&flight.join(|| async { vec![1] }).await.unwrap());
         assert!(result.upgrade().is_none());
         assert!(flight.join(|| async { panic!("on purpose") }).await.is_none());
         assert_eq!(flight.join(|| async { vec![2] }).await.as_deref(), Some(&vec![2]));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_shared_until_its_time_is_over_and_then_let_go() {
+        tokio::time::pause();
+        let flight = Flight::keeping(Duration::from_secs(1));
+        let first = flight.join(|| async { 1 }).await.unwrap();
+        tokio::time::advance(Duration::from_millis(900)).await;
+        let again = flight.join(|| async { unreachable!("the first is kept") }).await.unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        drop(again);
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(Arc::strong_count(&first), 1, "nobody asked, and still it is let go");
+        assert_eq!(flight.join(|| async { 2 }).await.as_deref(), Some(&2));
     }
 }

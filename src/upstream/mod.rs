@@ -7,13 +7,16 @@ mod address;
 mod body;
 mod client;
 mod connection;
+mod credentials;
 mod error;
 mod flight;
+mod identity;
 mod tls;
-mod token;
 
 pub use address::{Address, AddressError, Endpoint};
 pub use client::{Client, Options, Page};
+pub use credentials::SecretFile;
 pub use error::UpstreamError;
 pub use flight::Flight;
-pub use tls::TrustError;
+pub use identity::IdentityFiles;
+pub use tls::{TlsOptions, TrustError};

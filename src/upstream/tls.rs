@@ -1,21 +1,37 @@
-//! Trust towards an https upstream. Built once at the start, so that a certificate file which cannot be read is
-//! an error of the start and not of the first scrape.
+//! Trust towards an https upstream, and what we show of ourselves. Built once at the start, so that a certificate
+//! file which cannot be read is an error of the start and not of the first scrape.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-/// Why nothing can be trusted.
+use super::identity::{Identity, IdentityFiles};
+
+/// Whom to trust, and who we are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Certificates to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Shown to an upstream that asks for it.
+    pub identity: Option<IdentityFiles>,
+    /// The name that the upstream's certificate must have, where it is not the host of the address.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// Why TLS cannot be spoken.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The file of `--upstream.ca-file`.
-    #[error("--upstream.ca-file {}: {why}", path.display())]
+    /// A file with certificates or a key.
+    #[error("{flag} {}: {why}", path.display())]
     File {
+        /// The flag that names it.
+        flag: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -29,21 +45,36 @@ pub enum TrustError {
     Library(#[from] rustls::Error),
 }
 
-/// Trusts the certificates of `ca_file` and nothing else, or the system's where there is none.
-pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TrustError> {
-    let roots = match ca_file {
-        Some(path) => own_roots(path)?,
-        None => system_roots()?,
-    };
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+/// Speaks TLS by these options.
+pub(super) struct Tls {
+    pub(super) connector: TlsConnector,
+    pub(super) server_name: Option<ServerName<'static>>,
+}
+
+impl Tls {
+    pub(super) fn new(options: &TlsOptions) -> Result<Tls, TrustError> {
+        let roots = match &options.ca_file {
+            Some(path) => own_roots(path)?,
+            None => system_roots()?,
+        };
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
+        let config = match &options.identity {
+            Some(files) => {
+                let mut config = config.with_client_cert_resolver(Arc::new(Identity::read(files)?));
+                // A resumed session would go on with the certificate that it began with.
+                config.resumption = Resumption::disabled();
+                config
+            }
+            None => config.with_no_client_auth(),
+        };
+        Ok(Tls { connector: TlsConnector::from(Arc::new(config)), server_name: options.server_name.clone() })
+    }
 }
 
 fn own_roots(path: &Path) -> Result<RootCertStore, TrustError> {
-    let refuse = |why: String| TrustError::File { path: path.to_owned(), why };
+    let refuse = |why: String| TrustError::File { flag: "--upstream.ca-file", path: path.to_owned(), why };
     let pem = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {

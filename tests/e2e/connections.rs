@@ -4,7 +4,8 @@ use std::fs;
 use std::net::TcpListener;
 
 use crate::PAGE;
-use crate::support::exporter::Exporter;
+use crate::support::client::get_with;
+use crate::support::exporter::{Exporter, command};
 use crate::support::until;
 use crate::support::upstream::{Step, Upstream, ok, response, serve_socket};
 
@@ -127,6 +128,61 @@ fn the_token_is_read_for_each_scrape_and_shown_nowhere() {
         exporter.log().iter().filter(|line| line.contains("msg=\"the upstream")).count() >= 3
     });
     assert!(!exporter.log().concat().contains("s3cret"), "{:?}", exporter.log());
+}
+
+#[test]
+fn a_name_and_a_password_are_read_for_each_scrape_and_shown_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("login");
+    fs::write(&file, "prom:first-s3cret\n").unwrap();
+    // base64 of prom:second-s3cret and of prom:first-s3cret, by coreutils.
+    const SECOND: &str = "Basic cHJvbTpzZWNvbmQtczNjcmV0";
+    const FIRST: &str = "cHJvbTpmaXJzdC1zM2NyZXQ=";
+    let upstream = Upstream::start(|request| {
+        let sent = request.head.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap();
+        let echo = format!("{sent} is prom:first-s3cret");
+        if sent == SECOND { vec![ok(PAGE)] } else { vec![response("401 Unauthorized", &[], echo)] }
+    });
+    let flags = ["--log.level=trace", "--upstream.basic-auth-file", file.to_str().unwrap()];
+    let exporter = Exporter::start(&upstream.url(), &flags);
+    assert!(exporter.metrics().has("kvtier_upstream_error_info{upstream=\"main\",reason=\"auth\"} 1"));
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains("it wrote \"Basic *** is prom:***\""), "{debug}");
+    fs::write(&file, "prom:second-s3cret").unwrap();
+    assert!(exporter.metrics().body.starts_with(PAGE));
+    fs::write(&file, "no colon").unwrap();
+    let answer = exporter.metrics();
+    assert!(answer.has("kvtier_upstream_error_info{upstream=\"main\",reason=\"auth\"} 1"));
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains("does not hold user:password"), "{debug}");
+    until("the log tells of it", || exporter.log().iter().any(|line| line.contains("reason=auth")));
+    let log = exporter.log().concat();
+    assert!(!log.contains("s3cret") && !log.contains(FIRST) && !log.contains("no colon"), "{log}");
+}
+
+#[test]
+fn a_proxy_in_the_environment_is_ignored() {
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let upstream = Upstream::start(|_| vec![ok(PAGE)]);
+    let mut exporter = command(&["--upstream", &upstream.url(), "--web.listen-address=127.0.0.1:0"]);
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        exporter.env(name, format!("http://{dead}"));
+    }
+    let exporter = Exporter::spawn(exporter.env_remove("NO_PROXY").env_remove("no_proxy"));
+    assert!(exporter.metrics().body.starts_with(PAGE));
+}
+
+#[test]
+fn an_address_in_a_request_is_not_fetched() {
+    let (upstream, other) = (Upstream::start(|_| vec![ok(PAGE)]), Upstream::start(|_| vec![ok("other 1\n")]));
+    let exporter = Exporter::start(&upstream.url(), &[]);
+    let target = format!("/metrics?target={}", other.url());
+    let headers = [format!("X-Forwarded-Host: {}", other.address), format!("Referer: {}", other.url())];
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    assert!(get_with(exporter.address, &target, &headers).body.starts_with(PAGE));
+    // A proxy's form of request names a whole address; only its path counts.
+    assert!(get_with(exporter.address, &other.url(), &[]).body.starts_with(PAGE));
+    assert_eq!(other.connections(), 0);
 }
 
 #[test]

@@ -2,16 +2,30 @@
 //!
 //! What the pipeline makes of pages has tests of its own; but for `whole`, the pages here have nothing to correct.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
+#![allow(clippy::print_stdout)] // Figures of the tests of memory, shown on request.
 #![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
 
 #[path = "../support/nvml.rs"]
 mod nvml;
+#[path = "../support/reader.rs"]
+#[allow(dead_code, reason = "other test crates use the rest of it")]
+mod reader;
+#[path = "../support/strict.rs"]
+#[allow(dead_code, reason = "other test crates use the rest of it")]
+mod strict;
 #[path = "../support/program/mod.rs"]
 mod support;
 
 mod answers;
 mod connections;
+mod descriptors;
+mod extras;
 mod failures;
+mod faults;
+mod healthcheck;
+mod interval;
+mod leaks;
+mod logs;
 mod process;
 mod sharing;
 mod trust;

@@ -6,7 +6,7 @@ use crate::PAGE;
 use crate::support::client::{get, get_aside, get_with};
 use crate::support::exporter::Exporter;
 use crate::support::until;
-use crate::support::upstream::{Gate, Step, Upstream, ok};
+use crate::support::upstream::{Gate, Step, Upstream, ok, raw};
 
 const TIMEOUT: &str = "kvtier_upstream_error_info{upstream=\"main\",reason=\"timeout\"} 1";
 
@@ -84,4 +84,22 @@ fn a_garbage_timeout_is_ignored() {
         );
         assert!(began.elapsed() >= Duration::from_millis(240), "{header}");
     }
+}
+
+#[test]
+fn many_scrapers_cost_no_more_fetches_than_the_upstream_has_time_for() {
+    const TAKES: Duration = Duration::from_millis(100);
+    let upstream = Upstream::start(|_| {
+        let rest = format!("TTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{PAGE}", PAGE.len());
+        vec![Step::Trickle(b"H".into(), TAKES), raw(rest)]
+    });
+    let exporter = Exporter::start(&upstream.url(), &[]);
+    let (began, address) = (Instant::now(), exporter.address);
+    let scrapers =
+        (0..20).map(|_| std::thread::spawn(move || (0..10).all(|_| get(address, "/metrics").body.starts_with(PAGE))));
+    let scrapers: Vec<_> = scrapers.collect();
+    assert!(scrapers.into_iter().all(|scraper| scraper.join().unwrap()));
+    let room = began.elapsed().as_secs_f64() / TAKES.as_secs_f64();
+    // 200 scrapes, one fetch after the other.
+    assert!((upstream.requests().len() as f64) <= room, "{} in {room}", upstream.requests().len());
 }

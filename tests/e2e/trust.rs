@@ -1,18 +1,20 @@
-//! An https upstream: who is believed, and who is not.
+//! An https upstream: who is believed and who is not, and what we show of ourselves.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::PAGE;
 use crate::support::exporter::{Exporter, run};
-use crate::support::upstream::{Upstream, ok};
+use crate::support::until;
+use crate::support::upstream::{Step, Upstream, ok};
 
 /// A certificate authority of the test's own, with its certificate in a file.
 struct Authority {
@@ -35,16 +37,52 @@ impl Authority {
     }
 
     fn server(&self, name: &str) -> ServerConfig {
+        self.server_for(name, None)
+    }
+
+    /// A server that lets only clients with a certificate of `clients` in.
+    fn server_for(&self, name: &str, clients: Option<&Authority>) -> ServerConfig {
+        let provider = Arc::new(ring::default_provider());
+        let (certificate, key) = self.sign(name);
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(clients.issuer.der().clone()).unwrap();
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        builder.with_single_cert(vec![certificate.der().clone()], key).unwrap()
+    }
+
+    fn sign(&self, name: &str) -> (Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)
-            .unwrap()
+        (certificate, key)
     }
+
+    /// Writes a client's certificate and key to `cert.pem` and `key.pem` in a folder.
+    fn write_client(&self, folder: &Path) {
+        let (certificate, key) = self.sign("exporter");
+        fs::write(folder.join("cert.pem"), certificate.pem()).unwrap();
+        fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+    }
+}
+
+/// The flags that trust an authority and show the certificate in a folder.
+fn flags(authority: &Authority, client: &Path) -> Vec<String> {
+    [("ca", authority.file()), ("cert", client.join("cert.pem")), ("key", client.join("key.pem"))]
+        .map(|(flag, file)| format!("--upstream.{flag}-file={}", file.display()))
+        .into()
+}
+
+fn start(upstream: &Upstream, flags: &[String]) -> Exporter {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Exporter::start(&format!("https://{}", upstream.address), &flags)
 }
 
 fn reason_of(upstream: &Upstream, authority: &Authority) -> Option<String> {
@@ -93,4 +131,99 @@ fn a_certificate_file_that_is_none_ends_the_start_with_one_line() {
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
         assert!(stderr.contains(name) && stderr.contains(said), "{stderr}");
     }
+}
+
+#[test]
+fn a_server_that_asks_for_our_certificate_gets_it() {
+    let (authority, clients, folder) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    clients.write_client(folder.path());
+    let upstream = Upstream::start_tls(authority.server_for("127.0.0.1", Some(&clients)), |_| vec![ok(PAGE)]);
+    assert!(start(&upstream, &flags(&authority, folder.path())).metrics().body.starts_with(PAGE));
+    let without = start(&upstream, &flags(&authority, folder.path())[..1]).metrics();
+    let reasons = ["tls", "reset"].map(|reason| format!("reason=\"{reason}\"}} 1"));
+    assert!(reasons.iter().any(|reason| without.body.contains(reason)), "{}", without.body);
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[test]
+fn a_renewed_certificate_works_at_once_and_a_broken_one_does_not_cost_the_last() {
+    let (authority, clients, other) = (Authority::new(), Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    other.write_client(folder.path());
+    let server = authority.server_for("127.0.0.1", Some(&clients));
+    // Each answer is the last on its connection, so each scrape is a handshake.
+    let upstream = Upstream::start_tls(server, |_| vec![ok(PAGE), Step::Close]);
+    let exporter = start(&upstream, &flags(&authority, folder.path()));
+    assert!(exporter.metrics().has("kvtier_upstream_up{upstream=\"main\"} 0"), "signed by somebody else");
+    clients.write_client(folder.path());
+    assert!(exporter.metrics().body.starts_with(PAGE));
+    let good = fs::read(folder.path().join("key.pem")).unwrap();
+    for broken in [b"half a ke".to_vec(), KeyPair::generate().unwrap().serialize_pem().into_bytes()] {
+        fs::write(folder.path().join("key.pem"), broken).unwrap();
+        for _ in 0..3 {
+            assert!(exporter.metrics().body.starts_with(PAGE));
+        }
+    }
+    let said = || exporter.log().iter().filter(|line| line.contains("stays in use")).count();
+    until("the log says so once for each", || said() == 2);
+    fs::write(folder.path().join("key.pem"), good).unwrap();
+    assert!(exporter.metrics().body.starts_with(PAGE));
+    assert_eq!(said(), 2);
+    assert!(!exporter.log().concat().contains("PRIVATE"));
+}
+
+#[test]
+fn a_client_certificate_that_cannot_be_used_ends_the_start_with_one_line() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    authority.write_client(folder.path());
+    let key = folder.path().join("key.pem");
+    let flags = flags(&authority, folder.path());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let start = ["--upstream=https://127.0.0.1:1", "--web.listen-address=127.0.0.1:0"];
+    fs::write(&key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    for said in ["is not the key of the certificate", "No such file"] {
+        let output = run(&[&start[..], &flags].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+        assert!(stderr.contains("--upstream.key-file") && stderr.contains(said), "{stderr}");
+        let _ = fs::remove_file(&key);
+    }
+}
+
+#[test]
+fn the_name_in_the_certificate_can_be_another_than_that_of_the_address() {
+    let authority = Authority::new();
+    let upstream = Upstream::start_tls(authority.server("gpu-1.internal"), |_| vec![ok(PAGE)]);
+    let ca = format!("--upstream.ca-file={}", authority.file().display());
+    for (name, up) in [("gpu-1.internal", true), ("gpu-2.internal", false)] {
+        let exporter = start(&upstream, &[ca.clone(), format!("--upstream.server-name={name}")]);
+        assert_eq!(exporter.metrics().body.starts_with(PAGE), up, "{name}");
+    }
+}
+
+#[test]
+fn an_extra_is_believed_by_the_same_authority_and_shown_no_certificate() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    authority.write_client(folder.path());
+    let page = |name: &'static str| Upstream::start_tls(authority.server("127.0.0.1"), move |_| vec![ok(name)]);
+    let closed = authority.server_for("127.0.0.1", Some(&authority));
+    let (main, open) = (page("main_x 1\n"), page("open_x 1\n"));
+    let closed = Upstream::start_tls(closed, |_| vec![ok("closed_x 1\n")]);
+    let mut flags = flags(&authority, folder.path());
+    flags.push(format!("--upstream.extra=open=https://{},closed=https://{}", open.address, closed.address));
+    let answer = start(&main, &flags).metrics();
+    assert!(answer.has("main_x 1") && answer.has("open_x 1") && !answer.has("closed_x 1"), "{}", answer.body);
+}
+
+#[test]
+fn the_healthcheck_verifies_an_exporter_behind_tls() {
+    let authority = Authority::new();
+    let front = Upstream::start_tls(authority.server("127.0.0.1"), |_| vec![ok("healthy\n")]);
+    let (ca, url) = (authority.file().display().to_string(), format!("https://{}", front.address));
+    assert!(run(&["--upstream.ca-file", &ca, "healthcheck", "--url", &url]).status.success());
+    let stranger = Authority::new().file().display().to_string();
+    assert_eq!(run(&["--upstream.ca-file", &stranger, "healthcheck", "--url", &url]).status.code(), Some(1));
+    let plain = run(&["healthcheck", "--url", &front.address.to_string()]);
+    let stderr = String::from_utf8(plain.stderr).unwrap();
+    assert!(plain.status.code() == Some(1) && stderr.lines().count() == 1, "{stderr}");
 }

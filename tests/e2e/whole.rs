@@ -71,15 +71,14 @@ fn the_demo_runs_by_itself_and_says_where() {
     let mut demo = command(&["demo", "--web.listen-address", "127.0.0.1:0"]);
     let exporter = Exporter::spawn_with(&mut demo, fs::File::create(&greeting).unwrap());
     until("it answers", || exporter.metrics().has("kvtier_upstream_up{upstream=\"main\"} 1"));
-    let starting = exporter.log().into_iter().find(|line| line.contains("msg=starting")).unwrap();
-    let engine = field(&starting, "upstream").unwrap();
+    let scraping = exporter.log().into_iter().find(|line| line.contains("msg=scraping")).unwrap();
+    let engine = field(&scraping, "url").unwrap();
     until("it greets", || fs::read_to_string(&greeting).unwrap().contains("Ctrl-C ends it."));
     let greeting = fs::read_to_string(&greeting).unwrap();
     assert!(greeting.contains(engine) && greeting.contains(&format!("http://{}/metrics", exporter.address)));
     let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
-    until("the engine has begun to work", || {
-        get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{")
-    });
+    // An engine has the gauge from its first copy on.
+    until("it has the gauge", || get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
 }
 
 #[test]

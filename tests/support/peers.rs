@@ -64,7 +64,7 @@ fn answer(mut stream: TcpStream, pages: &[Vec<u8>]) -> std::io::Result<()> {
     stream.write_all(body)
 }
 
-/// A running Prometheus that scrapes each page as a target of its own, labelled `page="n"`.
+/// A running Prometheus, ended when it is dropped.
 pub struct Prometheus {
     child: Child,
     api: SocketAddr,
@@ -72,10 +72,15 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one on `count` pages. Retried, since another program may take the free port in between.
+    /// Starts one that scrapes each of `count` pages as a target of its own, labelled `page="n"`.
     pub fn scraping(pages: &Pages, count: usize) -> Prometheus {
+        Prometheus::running(&scrape_config(pages.address, count))
+    }
+
+    /// Starts one with this configuration. Retried, since another program may take the free port in between.
+    pub fn running(config: &Value) -> Prometheus {
         for _ in 0..3 {
-            let mut prometheus = Prometheus::start(pages, count);
+            let mut prometheus = Prometheus::start(config);
             if prometheus.answers() {
                 return prometheus;
             }
@@ -83,10 +88,11 @@ impl Prometheus {
         panic!("Prometheus was started three times and never answered");
     }
 
-    fn start(pages: &Pages, count: usize) -> Prometheus {
+    fn start(settings: &Value) -> Prometheus {
         let data = tempfile::tempdir().unwrap();
         let config = data.path().join("prometheus.yml");
-        std::fs::write(&config, scrape_config(pages.address, count).to_string()).unwrap();
+        // JSON is YAML.
+        std::fs::write(&config, settings.to_string()).unwrap();
         let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
@@ -109,14 +115,21 @@ impl Prometheus {
         .unwrap_or(false)
     }
 
+    /// What an instant query gives: labels and value of each series. `None` where Prometheus refuses the query.
+    pub fn instant(&self, query: &str) -> Option<Vec<(Value, f64)>> {
+        let escaped: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let body = get(self.api, &format!("/api/v1/query?query={escaped}"))?;
+        let answer: Value = serde_json::from_slice(&body).ok()?;
+        let pair = |series: &Value| Some((series["metric"].clone(), series["value"][1].as_str()?.parse().ok()?));
+        answer["data"]["result"].as_array()?.iter().map(pair).collect()
+    }
+
     /// Value by page of an instant query.
     fn by_page(&self, query: &str, count: usize) -> Option<Vec<f64>> {
-        let body = get(self.api, &format!("/api/v1/query?query={query}"))?;
-        let answer: Value = serde_json::from_slice(&body).ok()?;
         let mut values = vec![None; count];
-        for series in answer["data"]["result"].as_array()? {
-            let page: usize = series["metric"]["page"].as_str()?.parse().ok()?;
-            values[page] = series["value"][1].as_str()?.parse().ok();
+        for (labels, value) in self.instant(query)? {
+            let page: usize = labels["page"].as_str()?.parse().ok()?;
+            values[page] = Some(value);
         }
         values.into_iter().collect()
     }

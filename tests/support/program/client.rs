@@ -37,6 +37,13 @@ pub fn get(address: SocketAddr, path: &str) -> Answer {
     get_with(address, path, &[])
 }
 
+/// GET of something that takes longer than anything else in a test.
+pub fn get_patiently(address: SocketAddr, path: &str) -> Answer {
+    let stream = send(address, "GET", path, &[]);
+    stream.set_read_timeout(Some(6 * PATIENCE)).unwrap();
+    receive(stream)
+}
+
 /// Any method.
 pub fn request(address: SocketAddr, method: &str, path: &str) -> Answer {
     receive(send(address, method, path, &[]))

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::client::{self, Answer};
 use super::until;
@@ -12,6 +12,7 @@ use super::until;
 /// A running exporter; killed when dropped.
 pub struct Exporter {
     pub address: SocketAddr,
+    started: Instant,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -64,10 +65,10 @@ impl Exporter {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the exporter ended with {status}: {:?}", log.lock().unwrap());
             }
-            address = log.lock().unwrap().iter().find_map(|line| field(line, "address")?.parse().ok());
+            address = log.lock().unwrap().iter().find_map(|line| listening(line));
             address.is_some()
         });
-        Exporter { address: address.unwrap(), child, log }
+        Exporter { address: address.unwrap(), started: Instant::now(), child, log }
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -80,6 +81,41 @@ impl Exporter {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Time since it began to listen.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> u64 {
+        self.kilobytes("VmRSS:") << 10
+    }
+
+    /// The most memory that was ever resident, in bytes.
+    pub fn peak(&self) -> u64 {
+        self.kilobytes("VmHWM:") << 10
+    }
+
+    fn kilobytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        value.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Open descriptors.
+    pub fn descriptors(&self) -> usize {
+        self.entries("fd")
+    }
+
+    /// Threads.
+    pub fn threads(&self) -> usize {
+        self.entries("task")
+    }
+
+    fn entries(&self, folder: &str) -> usize {
+        std::fs::read_dir(format!("/proc/{}/{folder}", self.pid())).unwrap().count()
     }
 
     /// All log lines so far.
@@ -106,6 +142,12 @@ impl Drop for Exporter {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The address in the line that tells of it, in either notation.
+fn listening(line: &str) -> Option<SocketAddr> {
+    let in_json = || line.split_once("\"address\":\"")?.1.split('"').next();
+    field(line, "address").or_else(in_json)?.parse().ok()
 }
 
 /// Value of a field in a logfmt line, as long as it needs no quotes.

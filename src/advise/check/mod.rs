@@ -1,0 +1,166 @@
+//! `check`: what a careful colleague would look at on a running deployment, or on one that does not start.
+//!
+//! Each rule is a function from [`Facts`] to findings, and a row in [`RULES`]. What is not known gives no finding; it
+//! is told apart, in the caller's list of what is unknown.
+
+pub(super) mod disk;
+mod gpu;
+mod page;
+pub(super) mod shm;
+
+use std::path::PathBuf;
+
+use super::Finding;
+use super::lmcache;
+use crate::bound::{Resolved, ResolvedTier};
+use crate::host::Place;
+use crate::host::facts::{BoxFacts, Gpu};
+use crate::model::Medium;
+use crate::pipeline::Survey;
+use crate::settings::Settings;
+use crate::upstream::UpstreamError;
+
+pub use gpu::link_is_low;
+
+/// Everything that the rules look at.
+pub struct Facts<'a> {
+    /// The upstream's address, fit for people.
+    pub upstream: &'a str,
+    /// Its page, or why there is none.
+    pub page: Result<Page<'a>, &'a UpstreamError>,
+    /// What the operator said of the engine.
+    pub settings: &'a Settings,
+    /// `--engines`: how many engines there are, where the page does not tell.
+    pub engines: u32,
+    /// The box.
+    pub boxed: &'a BoxFacts,
+    /// `--gpu.unified`.
+    pub said_unified: bool,
+    /// Each disk tier's directory; `None` where it did not answer.
+    pub disks: &'a [(PathBuf, Option<Place>)],
+    /// LMCache's configuration, where one was given or asked for.
+    pub lmcache: Option<&'a lmcache::Config>,
+    /// The GPUs of a second look, with requests running before and after it; `None` where the engine was at rest.
+    pub under_load: Option<&'a [Gpu]>,
+}
+
+/// What the page says.
+pub struct Page<'a> {
+    /// What was read.
+    pub survey: &'a Survey,
+    /// What follows from it.
+    pub engines: &'a [Resolved<'a>],
+}
+
+/// A rule of `check`.
+pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
+
+/// All rules, in the order in which their findings are told.
+pub const RULES: [Rule; 15] = [
+    page::unreadable,
+    page::no_engine,
+    page::no_transfers,
+    page::lmcache_is_silent,
+    page::size_mismatch,
+    page::smaller_than_the_pool,
+    page::never_reloaded,
+    |facts| facts.lmcache.map(lmcache::Config::findings).unwrap_or_default(),
+    shm::room,
+    shm::headroom,
+    shm::stale_files,
+    gpu::ram_tier_on_unified_memory,
+    gpu::headroom,
+    gpu::link,
+    disk::directories,
+];
+
+/// All findings.
+pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
+    RULES.iter().flat_map(|rule| rule(facts)).collect()
+}
+
+/// The RAM tiers of all engines together.
+struct RamNeed {
+    /// Bytes of all engines.
+    bytes: f64,
+    engines: usize,
+    /// The engine runs, so it has its tier already.
+    started: bool,
+    in_shm: InShm,
+}
+
+/// Whether the tier lies in shared memory, and not in memory that each rank pins for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InShm {
+    Yes,
+    /// The page fits versions that do and versions that do not.
+    Perhaps,
+    No,
+}
+
+/// The first version that lays its tier out in shared memory.
+const IN_SHM_SINCE: u32 = 27;
+
+impl Facts<'_> {
+    /// `None` where there is no RAM tier of vLLM, or its size is not known.
+    fn ram_need(&self) -> Option<RamNeed> {
+        let declared = self.settings.tier_sizes.get("ram").map(|bytes| *bytes as f64);
+        let Ok(page) = &self.page else {
+            let engines = self.engines as usize;
+            return Some(RamNeed { bytes: declared? * engines as f64, engines, started: false, in_shm: InShm::Yes });
+        };
+        let tiers: Vec<_> = page.tiers().filter(|(_, tier)| tier.tier.name == "ram").collect();
+        let bytes: f64 = tiers.iter().filter_map(|(_, tier)| tier.size).map(|size| size.fact.value).sum();
+        let simple = tiers.iter().any(|(_, tier)| tier.tier.connector == page::SIMPLE);
+        let in_shm = if simple { InShm::No } else { page.in_shm() };
+        (bytes > 0.0).then_some(RamNeed { bytes, engines: tiers.len(), started: true, in_shm })
+    }
+
+    /// Whether host and GPU share one memory, and what says so.
+    fn unified(&self) -> Option<String> {
+        let part = self.boxed.gpus.iter().find(|gpu| gpu.unified);
+        let said = || self.said_unified.then(|| "--gpu.unified says so".to_owned());
+        said().or_else(|| part.map(|gpu| format!("GPU {} is {}", gpu.index, gpu.name)))
+    }
+}
+
+impl<'a> Page<'a> {
+    fn tiers(&self) -> impl Iterator<Item = (&Resolved<'a>, &ResolvedTier<'a>)> {
+        self.engines.iter().flat_map(|engine| engine.tiers.iter().map(move |tier| (engine, tier)))
+    }
+
+    /// Names of tiers that lie in host memory.
+    fn ram_tiers(&self) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.tiers().filter(|(_, t)| t.tier.medium == Medium::Ram).map(|(_, t)| t.tier.name.as_str()).collect();
+        names.dedup();
+        names
+    }
+
+    /// The oldest and the newest minor version that the page fits; `None` where nothing bounds it.
+    fn versions(&self) -> (Option<u32>, Option<u32>) {
+        let range = self.survey.snapshot.version_range.as_deref().unwrap_or_default();
+        let minor = |text: &str| text.strip_prefix("0.")?.parse().ok();
+        match range.split_once('-') {
+            Some((oldest, newest)) => (minor(oldest), minor(newest)),
+            None => (minor(range.trim_end_matches('+')), minor(range)),
+        }
+    }
+
+    fn in_shm(&self) -> InShm {
+        match self.versions() {
+            (_, Some(newest)) if newest < IN_SHM_SINCE => InShm::No,
+            (Some(oldest), _) if oldest < IN_SHM_SINCE => InShm::Perhaps,
+            _ => InShm::Yes,
+        }
+    }
+}
+
+/// An engine by its labels, for people.
+fn engine_name(engine: &Resolved<'_>) -> String {
+    let id = &engine.engine.id;
+    match (id.model_name.as_str(), id.engine.as_str()) {
+        (model, "") => format!("the engine of {model:?}"),
+        (model, engine) => format!("engine {engine:?} of {model:?}"),
+    }
+}

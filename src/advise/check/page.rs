@@ -1,0 +1,190 @@
+//! What the engine's page shows, and what it should show and does not.
+
+use super::{Facts, Page, engine_name};
+use crate::advise::Finding;
+use crate::advise::words::{count, size};
+use crate::bound::{Resolved, ResolvedTier};
+use crate::upstream::UpstreamError;
+
+/// The connector that counts neither bytes nor seconds.
+pub(super) const SIMPLE: &str = "SimpleCPUOffloadConnector";
+
+/// No page, or something that is none.
+pub(super) fn unreadable(facts: &Facts<'_>) -> Vec<Finding> {
+    let Err(error) = &facts.page else { return Vec::new() };
+    let id = match error {
+        UpstreamError::Content(_)
+        | UpstreamError::Status { .. }
+        | UpstreamError::Redirect(_)
+        | UpstreamError::Empty => "upstream-wrong-endpoint",
+        _ => "upstream-unreachable",
+    };
+    vec![Finding::new(
+        id,
+        format!("{} {error}.", facts.upstream),
+        "Without the engine's page nothing is known of its tier: no fill, no speeds, no share of prefill saved.",
+        "Give the engine's own metrics page with --upstream, such as http://127.0.0.1:8000/metrics. vLLM serves it on \
+         its API port; SGLang only with --enable-metrics.",
+    )]
+}
+
+/// Metrics, but of no engine: a router passes some names of its engines on, under labels of its own.
+pub(super) fn no_engine(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let snapshot = &page.survey.snapshot;
+    let counts_prompts = snapshot.engines.iter().any(|engine| engine.prompt_total.is_some());
+    let serves = match snapshot.engine_kind {
+        Some("vllm") => counts_prompts,
+        kind => kind.is_some(),
+    };
+    if serves {
+        return Vec::new();
+    }
+    let names = &page.survey.names;
+    let vllm = names.iter().filter(|name| name.starts_with("vllm:") || name.starts_with("vllm_")).count();
+    let kind = match vllm {
+        0 => "none of an engine that is known here".to_owned(),
+        some => format!("{some} of them of vLLM, but no engine that counts prompt tokens"),
+    };
+    vec![Finding::new(
+        "upstream-wrong-endpoint",
+        format!("{} serves {} metric names, {kind}.", facts.upstream, names.len()),
+        "This looks like the page of a router, a gateway or another exporter. It merges engines or leaves most of \
+         their metrics out, so nothing can be said of a tier.",
+        "Give the page of the engine itself with --upstream, one exporter for each engine.",
+    )]
+}
+
+/// A RAM tier that was asked for, and not one counter of its copies.
+pub(super) fn no_transfers(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let silent = |tier: &ResolvedTier<'_>| tier.tier.name == "ram" && tier.tier.transfers.stored_bytes.is_none();
+    page.tiers().filter(|(_, tier)| silent(tier)).map(|(engine, tier)| no_transfers_of(page, engine, tier)).collect()
+}
+
+fn no_transfers_of(page: &Page<'_>, engine: &Resolved<'_>, tier: &ResolvedTier<'_>) -> Finding {
+    let bytes = tier.size.map_or("of unknown size".to_owned(), |size_| format!("of {}", size(size_.fact.value)));
+    let version = page.survey.snapshot.version_range.as_deref().unwrap_or("of unknown version");
+    let which = match tier.tier.connector {
+        SIMPLE => "It is the SimpleCPUOffloadConnector, which counts neither bytes nor seconds in any version.",
+        _ if page.versions().1.is_some_and(|newest| newest < 16) => {
+            "vLLM 0.14 and 0.15 count no copies of their OffloadingConnector."
+        }
+        _ => {
+            "The OffloadingConnector counts its copies from 0.16 on, so this is another connector (the \
+             SimpleCPUOffloadConnector shows nothing before 0.31), a Rust frontend, or a tier that did not start."
+        }
+    };
+    Finding::new(
+        "tier-without-transfer-metrics",
+        format!(
+            "{} has a RAM tier {bytes}, and its page (vLLM {version}) has no vllm:kv_offload_* bytes. {which}",
+            engine_name(engine)
+        ),
+        "Its fill, its copy speeds and whether it is used at all cannot be told.",
+        "Look for the connector's name in the engine's log. To have the figures run vLLM 0.16 or newer with its \
+         OffloadingConnector (--kv-offloading-backend native, without VLLM_USE_SIMPLE_KV_OFFLOAD).",
+    )
+}
+
+/// LMCache was asked for, and the page has no name of it.
+pub(super) fn lmcache_is_silent(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let configured = page.survey.configured.iter().find(|one| one.backend == "lmcache");
+    let declared = facts.settings.tier_sizes.keys().find(|tier| tier.starts_with("lmcache_"));
+    let wanted = match (configured, declared) {
+        (Some(one), _) => format!("engine {:?} offloads to LMCache", one.engine),
+        (None, Some(tier)) => format!("--tier.size declares the tier {tier}"),
+        (None, None) => return Vec::new(),
+    };
+    let starts = ["lmcache:", "lmcache_"];
+    if page.survey.names.iter().any(|name| starts.iter().any(|start| name.starts_with(start))) {
+        return Vec::new();
+    }
+    vec![Finding::new(
+        "lmcache-metrics-missing",
+        format!("{wanted}, and none of the {} metric names on the page is LMCache's.", page.survey.names.len()),
+        "LMCache counts in the engine's worker processes; its metrics reach vLLM's page only where \
+         PROMETHEUS_MULTIPROC_DIR was exported before vLLM started. It may also have failed to start.",
+        "Export PROMETHEUS_MULTIPROC_DIR=DIR (an empty directory on a local disk) before `vllm serve`, or let LMCache \
+         serve its own page (internal_api_server_enabled: true) and give that as a further upstream.",
+    )]
+}
+
+/// The operator and the engine name different sizes.
+pub(super) fn size_mismatch(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let differs = page.tiers().filter(|(_, tier)| tier.mismatch == Some(true));
+    let told = differs.filter_map(|(engine, tier)| Some((engine, tier, tier.size?, tier.tier.sizes.first()?)));
+    told.map(|(engine, tier, said, stated)| {
+        Finding::new(
+            "tier-size-mismatch",
+            format!(
+                "--tier.size says {} for tier {} of {}; the engine says {}.",
+                size(said.fact.value),
+                tier.tier.name,
+                engine_name(engine),
+                size(stated.fact.value)
+            ),
+            "The flag is used, so the fill is a share of the wrong size if the flag is wrong. The size is per engine, \
+             all ranks together, and a GB is not a GiB.",
+            "Leave the flag out where the engine tells its size, or correct it.",
+        )
+        .as_remark()
+    })
+    .collect()
+}
+
+/// A tier that holds less than the pool in front of it.
+pub(super) fn smaller_than_the_pool(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let sized = page.tiers().filter_map(|(e, t)| Some((e, t, t.size_tokens?, e.engine.gpu_pool_tokens?.value)));
+    sized
+        .filter(|(_, _, tokens, pool)| tokens < pool)
+        .map(|(engine, tier, tokens, pool)| {
+            Finding::new(
+                "tier-smaller-than-gpu-pool",
+                format!(
+                    "Tier {} of {} holds {} tokens, {:.2} times the {} tokens of its GPU pool.",
+                    tier.tier.name,
+                    engine_name(engine),
+                    count(tokens),
+                    tokens / pool,
+                    count(pool)
+                ),
+                "What the pool evicts has mostly been pushed out of the tier by then, so it is written and never read.",
+                "Make the tier several times as large as the pool, or do without it. `kvtier-exporter plan` reckons \
+                 the size.",
+            )
+        })
+        .collect()
+}
+
+/// Bytes in, lookups, and not one byte back.
+pub(super) fn never_reloaded(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let told = page.tiers().filter(|(_, tier)| tier.tier.name == "ram").filter_map(|(engine, tier)| {
+        let asked = page.survey.serving.iter().find(|serving| serving.id == engine.engine.id)?.asked?.value;
+        let transfers = tier.tier.transfers;
+        Some((engine, asked, transfers.stored_bytes?.value, transfers.reloaded_bytes?.value))
+    });
+    told.filter(|(_, asked, stored, reloaded)| *asked > 0.0 && *stored > 0.0 && *reloaded == 0.0)
+        .map(|(engine, asked, stored, _)| {
+            Finding::new(
+                "stored-never-reloaded",
+                format!(
+                    "{} stored {} into its RAM tier and was asked for {} tokens, and reloaded nothing.",
+                    engine_name(engine),
+                    size(stored),
+                    count(asked)
+                ),
+                "The tier costs memory and PCIe bandwidth and saves no prefill. Known causes: a tier that holds fewer \
+                 tokens than the GPU pool; one KV group of a hybrid or speculative model that refuses every lookup; \
+                 prompts whose prefixes do not return; requests with prompt logprobs. Soon after a start it may also \
+                 be that the GPU pool still holds everything.",
+                "Compare the tier with the GPU pool, look whether prefixes return, and take the tier away where it \
+                 stays so.",
+            )
+        })
+        .collect()
+}

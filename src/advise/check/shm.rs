@@ -1,0 +1,186 @@
+//! Whether the RAM tier fits into shared memory, and whether that is the engine's shared memory at all.
+//!
+//! An engine that runs has laid its tier out in full, so what is free then is of no interest; a mount that is smaller
+//! than a tier that runs is not the engine's mount.
+
+use super::{Facts, InShm, RamNeed};
+use crate::advise::Finding;
+use crate::advise::words::{count, short_size, size};
+use crate::host::facts::{BoxFacts, Shm};
+
+/// What Docker and Kubernetes give a container that asks for nothing.
+pub(super) const CONTAINER_DEFAULT: f64 = 67_108_864.0;
+
+/// Room beside the tier: a finding below the first, a remark below the second. The engine's own queues live there.
+const LITTLE: f64 = 268_435_456.0;
+const SMALL: f64 = 1_073_741_824.0;
+
+/// The tier against the size of the mount, its free space, the engine's memory limit and the host's memory.
+pub(super) fn room(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(need) = facts.ram_need() else { return Vec::new() };
+    let mut findings = Vec::new();
+    if let Some(shm) = facts.boxed.shm.as_ref().filter(|_| need.in_shm != InShm::No) {
+        let certain = need.in_shm == InShm::Yes;
+        findings.extend(mount(shm, &need).map(|finding| if certain { finding } else { finding.as_remark() }));
+        findings.extend(not_tmpfs(shm));
+    }
+    if !need.started {
+        findings.extend(before_the_start(facts.boxed, &need));
+    }
+    findings
+}
+
+fn wanted(need: &RamNeed) -> String {
+    match need.engines {
+        1 => format!("The RAM tier takes {}", size(need.bytes)),
+        engines => format!("The RAM tiers of {engines} engines take {} together", size(need.bytes)),
+    }
+}
+
+/// The mount's size alone.
+fn mount(shm: &Shm, need: &RamNeed) -> Option<Finding> {
+    let total = shm.size.filter(|total| *total < need.bytes)?;
+    let seen = format!("{}; {} has {} in all.", wanted(need), shm.path, size(total));
+    if total <= CONTAINER_DEFAULT {
+        return Some(Finding::new(
+            "shm-container-default",
+            seen,
+            "64 MiB is what a container of its own gets. Beside a running engine it means that this is not the \
+             engine's mount, so all figures of shared memory here are of the wrong one; for the engine itself it \
+             means that its tier cannot start.",
+            "Let this program see the engine's mount: the same volume at --path.shm, --ipc=container:ENGINE with \
+             Docker, or one emptyDir (medium: Memory) mounted into both containers of a pod. For the engine use \
+             --shm-size, --ipc=host or such an emptyDir.",
+        ));
+    }
+    Some(Finding::new(
+        "shm-smaller-than-tier",
+        seen,
+        if need.in_shm == InShm::Perhaps {
+            "From vLLM 0.27 on the tier lies there; then a tier that runs cannot be larger than its mount, and this is \
+             not the engine's mount. Before 0.27 it does not matter."
+        } else if need.started {
+            "A tier that runs cannot be larger than its mount, so this is not the engine's mount, or the size given \
+             is not the tier's."
+        } else {
+            "The whole tier is laid out at the start, so the engine will not start: \"Insufficient space in \
+             /dev/shm\" from 0.28 on, a bare \"Bad address\" before."
+        },
+        "Give the mount more room (--shm-size, or the sizeLimit of an emptyDir with medium: Memory), make the tier \
+         smaller, or name the engine's mount with --path.shm.",
+    ))
+}
+
+fn not_tmpfs(shm: &Shm) -> Option<Finding> {
+    let other = Finding::new(
+        "shm-not-tmpfs",
+        format!("{} is no tmpfs.", shm.path),
+        "The engine's shared memory is one, so this is probably another place.",
+        "Name the engine's mount with --path.shm.",
+    );
+    (shm.is_tmpfs == Some(false)).then(|| other.as_remark())
+}
+
+/// What the tier still has to find before an engine has started.
+pub(in crate::advise) fn before_the_start_of(boxed: &BoxFacts, bytes: f64, engines: usize) -> Vec<Finding> {
+    let need = RamNeed { bytes, engines, started: false, in_shm: InShm::Yes };
+    let mount = boxed.shm.as_ref().and_then(|shm| mount(shm, &need));
+    mount.into_iter().chain(before_the_start(boxed, &need)).collect()
+}
+
+fn before_the_start(boxed: &BoxFacts, need: &RamNeed) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let holds = |size: Option<f64>| size.is_none_or(|size| size >= need.bytes);
+    for shm in boxed.shm.iter().filter(|shm| need.in_shm == InShm::Yes && holds(shm.size)) {
+        if let Some(free) = shm.available.filter(|free| *free < need.bytes) {
+            findings.push(Finding::new(
+                "shm-too-full",
+                format!("{}; {} has {} free.", wanted(need), shm.path, size(free)),
+                "The whole tier is laid out at the start, so the engine will not start.",
+                "See what lies there (`ls -l`, and the stale tier files below, if any), or make the tier smaller.",
+            ));
+        }
+        if let Some((left, limiter)) = shm.headroom.as_ref().filter(|(left, by)| by == "cgroup" && *left < need.bytes) {
+            findings.push(Finding::new(
+                "memory-limit-too-small",
+                format!("{}; the engine's {limiter} memory limit leaves {}.", wanted(need), size(*left)),
+                "Pages of shared memory count towards the limit of the container that touches them first, whatever \
+                 the mount has free: the engine is killed while it lays its tier out.",
+                "Raise the container's memory limit by the size of the tier, or make the tier smaller.",
+            ));
+        }
+    }
+    if let Some(left) = boxed.memory_available.filter(|left| *left < need.bytes) {
+        findings.push(Finding::new(
+            "host-memory-too-small",
+            format!("{}; the host has {} available.", wanted(need), size(left)),
+            "Memory of a tier is taken in full at the start and cannot be swapped out usefully or given back.",
+            "Make the tier smaller, or free memory first.",
+        ));
+    }
+    findings
+}
+
+/// What is left beside a tier that runs.
+pub(super) fn headroom(facts: &Facts<'_>) -> Vec<Finding> {
+    let started = facts.ram_need().is_some_and(|need| need.started && need.in_shm == InShm::Yes);
+    let shm = facts.boxed.shm.as_ref().filter(|shm| shm.size.is_none_or(|total| total > CONTAINER_DEFAULT));
+    let Some((shm, (left, limiter))) = shm.filter(|_| started).and_then(|shm| Some((shm, shm.headroom.as_ref()?)))
+    else {
+        return Vec::new();
+    };
+    if *left >= SMALL {
+        return Vec::new();
+    }
+    let wall = match limiter.as_str() {
+        "cgroup" => "the engine's memory limit".to_owned(),
+        _ => format!("the mount {}", shm.path),
+    };
+    let finding = Finding::new(
+        "shm-headroom-low",
+        format!("Beside the tier {wall} leaves {}.", size(*left)),
+        "The engine's queues between its processes live there too and grow with load; without room it dies of a bus \
+         error, or is killed.",
+        "Give the mount or the container more memory, or make the tier smaller.",
+    );
+    vec![if *left < LITTLE { finding } else { finding.as_remark() }]
+}
+
+/// Files of engines that are gone.
+pub(super) fn stale_files(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(shm) = &facts.boxed.shm else { return Vec::new() };
+    let mut findings = Vec::new();
+    let ((stale, stale_bytes), (unsure, unsure_bytes)) = (shm.stale, shm.unsure);
+    if stale > 0.0 {
+        findings.push(Finding::new(
+            "shm-stale-files",
+            format!(
+                "{} vllm_offload_* files of {} lie in {}, and no process maps them.",
+                count(stale),
+                size(stale_bytes),
+                shm.path
+            ),
+            "An engine that was killed leaves its tier behind. The memory stays taken, and the next start may not find \
+             enough of it.",
+            format!(
+                "When no engine is starting, remove them: rm {}/vllm_offload_*.mmap* (those that no engine uses).",
+                shm.path
+            ),
+        ));
+    }
+    if unsure > 0.0 {
+        let unsure = Finding::new(
+            "shm-files-unknown",
+            format!(
+                "{} vllm_offload_* files of {} lie in {}; whether a process maps them cannot be seen.",
+                count(unsure),
+                short_size(unsure_bytes),
+                shm.path
+            ),
+            "They are the tier of a running engine, or left behind by one that was killed.",
+            "Run this as root in the host's process namespace, or with the engine's user and namespace.",
+        );
+        findings.push(unsure.as_remark());
+    }
+    findings
+}

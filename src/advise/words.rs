@@ -1,0 +1,92 @@
+//! Numbers and lines as people read them.
+
+/// Whole bytes with thousands marks, and GiB before them: `32.0 GiB (34,359,738,368 bytes)`.
+pub fn size(bytes: f64) -> String {
+    format!("{} ({} bytes)", short_size(bytes), count(bytes))
+}
+
+/// Binary units with one decimal: `47.1 GiB`.
+pub fn short_size(bytes: f64) -> String {
+    const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A whole number with thousands marks: `950,056`.
+pub fn count(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if number < 0.0 && digits != "0" { format!("-{out}") } else { out }
+}
+
+/// A number of things: `1 engine`, `2 engines`.
+pub fn many(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A share as per cent: `12.0 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Decimal gigabytes per second, the unit of copy speeds: `13.4 GB/s`.
+pub fn speed(bytes_per_second: f64) -> String {
+    format!("{:.1} GB/s", bytes_per_second / 1e9)
+}
+
+/// How wide a line is, with its indent.
+const WIDTH: usize = 110;
+
+/// The text in lines of a readable width; all but the first are indented.
+pub fn wrapped(text: &str, indent: usize) -> String {
+    let mut out = String::new();
+    let mut column = indent;
+    for word in text.split(' ') {
+        if column > indent && column + 1 + word.chars().count() > WIDTH {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column > indent {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += word.chars().count();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_counts_and_shares() {
+        assert_eq!(size(34_359_738_368.0), "32.0 GiB (34,359,738,368 bytes)");
+        assert_eq!((short_size(67_108_864.0), short_size(512.0)), ("64.0 MiB".into(), "512 bytes".into()));
+        assert_eq!((count(0.0), count(999.0), count(1000.0)), ("0".into(), "999".into(), "1,000".into()));
+        assert_eq!((count(950_056.0), count(-1234.0)), ("950,056".into(), "-1,234".into()));
+        assert_eq!((many(1, "engine"), many(2, "engine")), ("1 engine".into(), "2 engines".into()));
+        assert_eq!((percent(0.12), speed(13.4e9)), ("12.0 %".into(), "13.4 GB/s".into()));
+    }
+
+    #[test]
+    fn lines_break_between_words_only() {
+        let text = wrapped(&"word ".repeat(40), 8);
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert_eq!(text.split_whitespace().count(), 40);
+        let long = "x".repeat(200);
+        assert_eq!(wrapped(&format!("a {long}"), 2), format!("a\n  {long}"));
+    }
+}

@@ -1,0 +1,189 @@
+//! The flags about what is fetched.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Args};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::units;
+use crate::pipeline::MAIN;
+use crate::upstream::{Address, AddressError, IdentityFiles, Options, SecretFile, TlsOptions};
+
+/// What we fetch.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Upstream")]
+pub struct Upstream {
+    /// The engine: host:port, a URL, or unix:/path/to.sock
+    #[arg(long = "upstream", global = true, value_name = "ADDRESS", value_parser = Quiet(Address::parse))]
+    #[arg(default_value = "http://127.0.0.1:8000/metrics")]
+    pub address: Address,
+
+    /// A further server whose families are appended; gets no credentials; repeatable
+    #[arg(long = "upstream.extra", global = true, value_name = "NAME=ADDRESS", value_parser = Quiet(Extra::parse), value_delimiter = ',')]
+    pub extras: Vec<Extra>,
+
+    /// Longest wait for each of them; a scrape's own timeout can shorten it
+    #[arg(long = "upstream.timeout", global = true, value_name = "TIME", value_parser = units::duration)]
+    #[arg(default_value = "10s")]
+    pub timeout: Duration,
+
+    /// Scrapes within this time after a fetch share it; 0s fetches for every scrape
+    #[arg(long = "upstream.min-interval", global = true, value_name = "TIME", value_parser = units::duration_or_zero)]
+    #[arg(default_value = "0s")]
+    pub min_interval: Duration,
+
+    /// Largest body of each of them, packed and unpacked
+    #[arg(long = "upstream.max-bytes", global = true, value_name = "SIZE", value_parser = units::size)]
+    #[arg(default_value = "64MiB")]
+    pub max_bytes: u64,
+
+    /// File with a bearer token, read for every fetch
+    #[arg(long = "upstream.bearer-token-file", global = true, value_name = "FILE", conflicts_with = "basic_auth_file")]
+    pub bearer_token_file: Option<PathBuf>,
+
+    /// File with user:password, read for every fetch
+    #[arg(long = "upstream.basic-auth-file", global = true, value_name = "FILE")]
+    pub basic_auth_file: Option<PathBuf>,
+
+    /// Certificates (PEM) to trust instead of the system's
+    #[arg(long = "upstream.ca-file", global = true, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// Client certificate (PEM), read for every handshake
+    #[arg(long = "upstream.cert-file", global = true, value_name = "FILE", requires = "key_file")]
+    pub cert_file: Option<PathBuf>,
+
+    /// Key (PEM) of the client certificate
+    #[arg(long = "upstream.key-file", global = true, value_name = "FILE", requires = "cert_file")]
+    pub key_file: Option<PathBuf>,
+
+    /// Name in the upstream's certificate, where the address has another
+    #[arg(long = "upstream.server-name", global = true, value_name = "NAME", value_parser = server_name)]
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// `NAME=ADDRESS` of an extra upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// Value of the `upstream` label.
+    pub name: String,
+    /// Where it is.
+    pub address: Address,
+}
+
+/// Why a text is no extra upstream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ExtraError {
+    #[error("has no name; write NAME=ADDRESS, for example lmcache=127.0.0.1:8080")]
+    Unnamed,
+    #[error("has a name that is not of a-z, 0-9, _ and -")]
+    Name,
+    #[error("is named {MAIN}, which is the name of the engine's page; choose another")]
+    Main,
+    #[error("{0}")]
+    Address(#[from] AddressError),
+}
+
+impl Extra {
+    fn parse(text: &str) -> Result<Extra, ExtraError> {
+        let (name, address) = text.split_once('=').ok_or(ExtraError::Unnamed)?;
+        let name = name.trim();
+        match name {
+            "" => Err(ExtraError::Unnamed),
+            MAIN => Err(ExtraError::Main),
+            _ if !name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-')) => Err(ExtraError::Name),
+            _ => Ok(Extra { name: name.to_owned(), address: Address::parse(address)? }),
+        }
+    }
+}
+
+impl Upstream {
+    /// What to fetch as the main page, and within which limits.
+    pub fn main(&self) -> Options {
+        let bearer = self.bearer_token_file.clone().map(SecretFile::Bearer);
+        let identity = self.cert_file.clone().zip(self.key_file.clone());
+        Options {
+            secret: bearer.or_else(|| self.basic_auth_file.clone().map(SecretFile::Basic)),
+            tls: TlsOptions {
+                ca_file: self.ca_file.clone(),
+                identity: identity.map(|(certificate, key)| IdentityFiles { certificate, key }),
+                server_name: self.server_name.clone(),
+            },
+            ..self.without_credentials(&self.address)
+        }
+    }
+
+    /// The extras by name. Credentials and the certificate's name are the main upstream's alone.
+    pub fn extras(&self) -> Vec<(String, Options)> {
+        self.extras.iter().map(|extra| (extra.name.clone(), self.without_credentials(&extra.address))).collect()
+    }
+
+    /// Fetches from an address that is shown nothing.
+    pub fn without_credentials(&self, address: &Address) -> Options {
+        Options {
+            address: address.clone(),
+            timeout: self.timeout,
+            max_bytes: usize::try_from(self.max_bytes).unwrap_or(usize::MAX),
+            min_interval: self.min_interval,
+            secret: None,
+            tls: TlsOptions { ca_file: self.ca_file.clone(), ..TlsOptions::default() },
+        }
+    }
+
+    /// A name that two extras have.
+    pub(super) fn twice(&self) -> Option<&str> {
+        let mut seen = std::collections::BTreeSet::new();
+        self.extras.iter().map(|extra| extra.name.as_str()).find(|name| !seen.insert(*name))
+    }
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.trim().to_owned()).map_err(|_| "is neither a host name nor an IP address".to_owned())
+}
+
+/// Reads an address. clap would repeat a refused value, which may hold a password; this does not.
+#[derive(Clone)]
+pub(super) struct Quiet<T, E>(pub(super) fn(&str) -> Result<T, E>);
+
+impl<T, E> TypedValueParser for Quiet<T, E>
+where
+    T: Clone + Send + Sync + 'static,
+    E: std::fmt::Display + Clone + Send + Sync + 'static,
+{
+    type Value = T;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &std::ffi::OsStr) -> Result<T, clap::Error> {
+        (self.0)(&value.to_string_lossy()).map_err(|error| {
+            let flag = arg.and_then(Arg::get_long).unwrap_or("upstream");
+            clap::Error::raw(ErrorKind::ValueValidation, format!("the address after --{flag} {error}"))
+                .with_cmd(command)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extra_has_a_name_and_an_address() {
+        let extra = Extra::parse("lmcache-0_a=http://[::1]:6999/m?a=b").unwrap();
+        assert_eq!(extra.name, "lmcache-0_a");
+        assert_eq!(extra.address, Address::parse("http://[::1]:6999/m?a=b").unwrap());
+        for (text, error) in [
+            ("127.0.0.1:8080", ExtraError::Unnamed),
+            ("=127.0.0.1:8080", ExtraError::Unnamed),
+            ("main=127.0.0.1:8080", ExtraError::Main),
+            ("LMCache=127.0.0.1:8080", ExtraError::Name),
+            ("a b=127.0.0.1:8080", ExtraError::Name),
+            ("http://h/m?a=b", ExtraError::Name),
+            ("x=h", ExtraError::Address(AddressError::Port)),
+            ("x=http://u:p@h", ExtraError::Address(AddressError::Credentials)),
+        ] {
+            assert_eq!(Extra::parse(text), Err(error), "{text}");
+        }
+    }
+}

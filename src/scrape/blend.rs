@@ -1,0 +1,83 @@
+//! The pages of one scrape, taken through the pipeline together. All clients that got the same pages share one run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+
+use super::target::Fetch;
+use crate::events::{Events, ledger::Told};
+use crate::family::encode;
+use crate::pipeline::{self, Outcome, PageReport, Source};
+use crate::settings::{HostFacts, Settings};
+
+/// What the upstreams answered to one scrape, the main one first.
+pub(super) struct Round {
+    pub(super) main: Arc<Fetch>,
+    pub(super) extras: Vec<Arc<Fetch>>,
+}
+
+/// What was made of a round. The sources and the facts are kept for `/debug`.
+pub(super) struct Blend {
+    /// The extras of the round. The main fetch holds this blend, so it is not held here.
+    extras: Vec<Arc<Fetch>>,
+    pub(super) sources: Vec<Source>,
+    pub(super) facts: HostFacts,
+    pub(super) outcome: Outcome,
+    /// What the event streams say of these pages' engines.
+    pub(super) told: Vec<Told>,
+    pub(super) derived: Bytes,
+    /// Our own code panicked over these pages.
+    pub(super) broke: bool,
+}
+
+impl Round {
+    /// Every fetch, the main one first.
+    pub(super) fn fetches(&self) -> impl Iterator<Item = &Arc<Fetch>> {
+        std::iter::once(&self.main).chain(&self.extras)
+    }
+
+    /// What there is of this round, made now if nobody has. `true` when it was.
+    pub(super) fn blend(
+        &self,
+        settings: &Settings,
+        events: Option<&Events>,
+        facts: impl FnOnce() -> HostFacts,
+    ) -> (Arc<Blend>, bool) {
+        let mut last = self.main.blend.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blend) = last.as_ref().filter(|blend| blend.is_of(&self.extras)) {
+            return (Arc::clone(blend), false);
+        }
+        let blend = Arc::new(Blend::new(self, settings, events, facts()));
+        *last = Some(Arc::clone(&blend));
+        (blend, true)
+    }
+}
+
+impl Blend {
+    fn new(round: &Round, settings: &Settings, events: Option<&Events>, mut facts: HostFacts) -> Blend {
+        let statuses = events.map(Events::look).unwrap_or_default();
+        facts.streams = events.map(|events| events.streams(&statuses)).unwrap_or_default();
+        let sources: Vec<Source> = round.fetches().filter_map(|fetch| fetch.result.as_ref().ok()).cloned().collect();
+        // The pipeline is pure: nothing of it is left half done behind a panic.
+        let outcome = catch_unwind(AssertUnwindSafe(|| pipeline::process(&sources, settings, &facts)));
+        let (mut outcome, broke) = outcome.map_or_else(|_| (Outcome::default(), true), |outcome| (outcome, false));
+        let mut told = Vec::new();
+        if let Some(events) = events {
+            told = events.meet(&statuses, &outcome.snapshot.engines, &outcome.residents);
+            outcome.families.extend(events.engine_families(&told));
+        }
+        let derived = Bytes::from(encode(&outcome.families));
+        Blend { extras: round.extras.clone(), sources, facts, outcome, told, derived, broke }
+    }
+
+    fn is_of(&self, extras: &[Arc<Fetch>]) -> bool {
+        self.extras.len() == extras.len()
+            && self.extras.iter().zip(extras).all(|(ours, theirs)| Arc::ptr_eq(ours, theirs))
+    }
+
+    /// What the pipeline says of an upstream's page.
+    pub(super) fn report(&self, upstream: &str) -> Option<&PageReport> {
+        self.outcome.reports.iter().find(|report| report.name == upstream)
+    }
+}

@@ -1,0 +1,125 @@
+//! What the upstream is shown so that it lets us in: a bearer token, or a name and a password. Read from its file
+//! for each fetch, so that a rotated one works at once, and never shown.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hyper::header::HeaderValue;
+
+use super::UpstreamError;
+
+/// A file with a secret, and what kind of secret it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretFile {
+    /// A bearer token.
+    Bearer(PathBuf),
+    /// `user:password`.
+    Basic(PathBuf),
+}
+
+/// A secret. Its Debug form does not show it.
+pub(super) struct Secret {
+    scheme: &'static str,
+    /// Behind the scheme in the header.
+    shown: String,
+    /// Every text that gives the secret away.
+    telling: Vec<String>,
+}
+
+impl SecretFile {
+    /// Reads the secret. Blanks and line ends around it are no part of it.
+    pub(super) fn read(&self) -> Result<Secret, UpstreamError> {
+        match self {
+            SecretFile::Bearer(path) => from_file("token", path, bearer),
+            SecretFile::Basic(path) => from_file("password", path, basic),
+        }
+    }
+}
+
+impl Secret {
+    /// Value of the Authorization header.
+    pub(super) fn header(&self) -> HeaderValue {
+        // Only what a header may carry was let through, so the empty value is never sent.
+        let value = HeaderValue::try_from(format!("{} {}", self.scheme, self.shown));
+        let mut value = value.unwrap_or(HeaderValue::from_static(""));
+        value.set_sensitive(true);
+        value
+    }
+
+    /// The text without the secret, should it be in it.
+    pub(super) fn blanked(&self, text: &str) -> String {
+        self.telling.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+fn from_file(
+    kind: &str,
+    path: &Path,
+    understand: fn(&str) -> Result<Secret, &'static str>,
+) -> Result<Secret, UpstreamError> {
+    let refuse = |why: &str| UpstreamError::Auth {
+        why: format!("the {kind} file {} {why}", path.display()),
+        excerpt: String::new(),
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(&format!("cannot be read, {error}")))?;
+    understand(text.trim()).map_err(refuse)
+}
+
+fn bearer(text: &str) -> Result<Secret, &'static str> {
+    match text {
+        "" => Err("is empty"),
+        text if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(Secret { scheme: "Bearer", shown: text.to_owned(), telling: vec![text.to_owned()] })
+        }
+        _ => Err("holds more than one word of plain letters"),
+    }
+}
+
+fn basic(text: &str) -> Result<Secret, &'static str> {
+    match text.split_once(':') {
+        None | Some(("", _) | (_, "")) => Err("does not hold user:password"),
+        Some(_) if text.contains(char::is_control) => Err("holds more than one line"),
+        Some((_, password)) => {
+            let shown = BASE64.encode(text);
+            Ok(Secret { scheme: "Basic", telling: vec![password.to_owned(), shown.clone()], shown })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_word_and_is_not_shown() {
+        let token = bearer("s3cret").unwrap();
+        assert_eq!(token.header(), "Bearer s3cret");
+        assert!(token.header().is_sensitive());
+        assert_eq!(format!("{token:?}"), "Secret(***)");
+        assert_eq!(token.blanked("no: Bearer s3cret!"), "no: Bearer ***!");
+        for text in ["", "two words", "a\nb", "sécret", "a\0"] {
+            assert!(bearer(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_sent_as_rfc_7617_has_it() {
+        // The RFC's own example.
+        let secret = basic("Aladdin:open sesame").unwrap();
+        assert_eq!(secret.header(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        let echo = "you sent QWxhZGRpbjpvcGVuIHNlc2FtZQ==, which is Aladdin:open sesame";
+        assert_eq!(secret.blanked(echo), "you sent ***, which is Aladdin:***");
+        assert_eq!(basic("u:a:b").unwrap().blanked("a:b"), "***", "only the first colon divides");
+        for text in ["", "user", ":password", "user:", "u:p\nv:q"] {
+            assert!(basic(text).is_err(), "{text:?}");
+        }
+    }
+}

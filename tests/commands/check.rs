@@ -1,0 +1,449 @@
+//! Every finding of `check`, there and not there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::bench::{Bench, GIB, MIB, capture, full, gpu, replaced, shape};
+use crate::program::upstream::{Upstream, ok, response};
+
+const FINE: &str = "No findings, no remarks.";
+
+#[test]
+fn a_box_on_which_all_is_well_gives_no_finding() {
+    let bench = Bench::serving(full());
+    let said = bench.check(&[]);
+    said.says(0, &[FINE, "vllm 0.33+, 1 engine, 1 tier", "40.0 GiB in all", "RTX 5090): 2.0 GiB free"]);
+    assert_eq!(said.err, "", "nothing but the answer");
+    said.is_silent_about(&["Not known"]);
+}
+
+#[test]
+fn an_upstream_that_does_not_answer() {
+    let said = Bench::new().check(&[]);
+    said.says(1, &["FINDING upstream-unreachable", "http://127.0.0.1:1/metrics cannot be reached: connection refused"]);
+    said.says(1, &["--upstream, such as", "1 finding, no remarks."]);
+}
+
+#[test]
+fn an_endpoint_that_is_no_engine() {
+    let html = Bench::serving("<!DOCTYPE html><html>");
+    html.check(&[]).says(1, &["FINDING upstream-wrong-endpoint", "sent HTML instead of metrics"]);
+    let json = Bench::serving("{\"detail\":\"Not Found\"}");
+    json.check(&[]).says(1, &["FINDING upstream-wrong-endpoint", "sent JSON instead of metrics"]);
+    let missing = Bench::new().upstream(|_| vec![response("404 Not Found", &[], "nothing here")]);
+    missing.check(&[]).says(1, &["FINDING upstream-wrong-endpoint", "answered with status 404"]);
+    let router = "vllm:current_qps{server=\"http://a:8000\"} 1\nvllm:num_requests_running{server=\"http://a:8000\"} 2\n\
+                  vllm:healthy_pods_total 2\nprocess_cpu_seconds_total 5\n";
+    let said = Bench::serving(router).check(&[]);
+    said.says(1, &["FINDING upstream-wrong-endpoint", "serves 4 metric names, 3 of them of vLLM", "router"]);
+    let gateway = "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 2\n";
+    Bench::serving(gateway).check(&[]).says(1, &["serves 1 metric names, 1 of them of vLLM"]);
+    let other = Bench::serving("node_load1 0.5\n").check(&[]);
+    other.says(1, &["FINDING upstream-wrong-endpoint", "serves 1 metric names, none of an engine"]);
+    for engine in ["sglang-0.5.23-no-tier", "vllm-0.33.0-no-offload", "vllm-0.16.0-no-offload"] {
+        Bench::serving(capture(engine)).check(&[]).says(0, &[FINE]);
+    }
+}
+
+#[test]
+fn a_tier_whose_copies_nobody_counts() {
+    let simple = Bench::serving(capture("vllm-0.33.0-offload-simple-full")).check(&[]);
+    simple.says(
+        1,
+        &[
+            "FINDING tier-without-transfer-metrics",
+            "SimpleCPUOffloadConnector, which counts neither bytes nor seconds in any version",
+        ],
+    );
+    let old = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 5\n\
+               vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n\
+               vllm:cache_config_info{engine=\"0\",kv_offloading_backend=\"native\",kv_offloading_size=\"8.0\"} 1\n";
+    let said = Bench::serving(old).check(&[]);
+    said.says(1, &["has a RAM tier of 8.0 GiB (8,589,934,592 bytes)", "vLLM 0.14 and 0.15 count no copies"]);
+    let declared = Bench::serving(capture("vllm-0.33.0-no-offload")).check(&["--tier.size=16GiB"]);
+    declared.says(1, &["FINDING tier-without-transfer-metrics", "of 16.0 GiB", "a tier that did not start"]);
+    for counted in ["vllm-0.16.0-offload-cpu-full", "vllm-0.24.0-offload-cpu-init", "vllm-0.33.0-offload-cpu-init"] {
+        Bench::serving(capture(counted)).check(&[]).is_silent_about(&["tier-without-transfer-metrics"]);
+    }
+}
+
+#[test]
+fn lmcache_that_shows_nothing() {
+    let off = capture("vllm-0.33.0-no-offload");
+    let page = replaced(&off, "kv_offloading_backend=\"native\"", "kv_offloading_backend=\"lmcache\"");
+    let said = Bench::serving(&*page).check(&[]);
+    said.says(1, &["FINDING lmcache-metrics-missing", "engine \"0\" offloads to LMCache", "PROMETHEUS_MULTIPROC_DIR"]);
+    let declared = Bench::serving(&*off).check(&["--tier.size=lmcache_disk=250GiB"]);
+    declared.says(1, &["FINDING lmcache-metrics-missing", "--tier.size declares the tier lmcache_disk"]);
+    let shown = page + "lmcache:num_lookup_tokens_total{model_name=\"Qwen3.8-27B-NVFP4\",worker_id=\"0\"} 5\n";
+    Bench::serving(shown).check(&[]).says(0, &[FINE]);
+    Bench::serving(off).check(&[]).says(0, &[FINE]);
+}
+
+#[test]
+fn a_size_that_the_engine_contradicts_is_a_remark() {
+    let bench = Bench::serving(full());
+    let said = bench.check(&["--tier.size=30GiB"]);
+    said.says(
+        0,
+        &["remark tier-size-mismatch", "--tier.size says 30.0 GiB", "the engine says 32.0 GiB (34,359,738,368 bytes)"],
+    );
+    bench.check(&["--tier.size=32GiB"]).says(0, &[FINE]);
+}
+
+#[test]
+fn a_tier_with_fewer_tokens_than_the_pool() {
+    // The pool of the capture holds 228,800 tokens; 34,359,738,368 ÷ 200,000 = 171,798.
+    let bench = Bench::serving(full());
+    let said = bench.check(&["--kv.bytes-per-token=200000"]);
+    said.says(1, &["FINDING tier-smaller-than-gpu-pool", "holds 171,798 tokens, 0.75 times the 228,800 tokens"]);
+    bench.check(&["--kv.bytes-per-token=36166"]).says(0, &[FINE]);
+}
+
+#[test]
+fn bytes_that_never_come_back() {
+    let stored = capture("vllm-0.33.0-offload-cpu-storeonly");
+    let said = Bench::serving(&*stored).check(&[]);
+    said.says(
+        1,
+        &["FINDING stored-never-reloaded", "stored 9.3 GiB (10,000,000,000 bytes)", "asked for 200,000 tokens"],
+    );
+    let never_asked = replaced(
+        &stored,
+        "vllm:external_prefix_cache_queries_total{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} 200000.0",
+        "vllm:external_prefix_cache_queries_total{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} 0.0",
+    );
+    Bench::serving(never_asked).check(&[]).says(0, &[FINE]);
+    Bench::serving(capture("vllm-0.33.0-offload-cpu-init")).check(&[]).says(0, &[FINE]);
+}
+
+const DISK_ONLY: &str =
+    "chunk_size: 256\nlocal_cpu: false\nmax_local_cpu_size: 0\nlocal_disk: /kv\nmax_local_disk_size: 500\n";
+
+#[test]
+fn an_lmcache_file_that_starts_no_tier() {
+    let bench = Bench::serving(full());
+    let file = bench.at("lmcache.yaml");
+    let check = |text: &str| {
+        fs::write(&file, text).unwrap();
+        bench.check(&["--lmcache.config", file.to_str().unwrap()])
+    };
+    let said = check(DISK_ONLY);
+    said.says(1, &["FINDING lmcache-no-staging", "local_cpu is false and max_local_cpu_size is 0", "degraded mode"]);
+    said.is_silent_about(&["lmcache-disk-size-zero"]);
+    check(&DISK_ONLY.replace("cpu_size: 0", "cpu_size: 2.0")).says(0, &[FINE]);
+    let said = check("local_cpu: false\nmax_local_cpu_size: 2\nlocal_disk: /kv\n");
+    said.says(1, &["FINDING lmcache-disk-size-zero", "local_disk is \"/kv\" and max_local_disk_size is 0"]);
+    let unread = check("local_cpu: [");
+    assert_eq!((unread.status, unread.out.as_str()), (2, ""));
+    assert!(unread.err.contains("lmcache.yaml is no YAML") && unread.err.lines().count() == 1, "{}", unread.err);
+    let gone = bench.check(&["--lmcache.config", "/nowhere/lmcache.yaml"]);
+    assert!(gone.status == 2 && gone.err.contains("/nowhere/lmcache.yaml"), "{}", gone.err);
+}
+
+#[test]
+fn the_configuration_of_a_running_lmcache() {
+    let bench = Bench::serving(full());
+    let conf = |body: &'static str| {
+        Upstream::start(move |request| match request.path.as_str() {
+            "/conf" => vec![response("200 OK", &["Content-Type: text/plain"], body)],
+            _ => vec![response("404 Not Found", &[], "")],
+        })
+    };
+    let check = |server: &Upstream| bench.check(&["--lmcache.url", &server.address.to_string()]);
+    let broken = conf(
+        "{\n  \"chunk_size\": 256,\n  \"local_cpu\": false,\n  \"max_local_cpu_size\": 0.0,\n  \"local_disk\": null\n}",
+    );
+    check(&broken).says(1, &["FINDING lmcache-no-staging", "/conf: local_cpu is false and max_local_cpu_size is 0"]);
+    let good = conf(
+        "{\"local_cpu\": false, \"max_local_cpu_size\": 2.0, \"local_disk\": \"/kv\", \"max_local_disk_size\": 9}",
+    );
+    check(&good).says(0, &[FINE, "LMCache's configuration, http://"]);
+    check(&conf("<html>")).says(1, &["FINDING lmcache-conf-unreadable", "answered no JSON"]);
+    let silent = bench.check(&["--lmcache.url", "127.0.0.1:1"]);
+    silent.says(1, &["FINDING lmcache-conf-unreadable", "http://127.0.0.1:1/conf cannot be reached"]);
+}
+
+#[test]
+fn the_shared_memory_of_a_container_of_its_own() {
+    let page = full();
+    let said = Bench::serving(&*page).shm("64m").check(&[]);
+    said.says(
+        1,
+        &[
+            "FINDING shm-container-default",
+            "takes 32.0 GiB (34,359,738,368 bytes)",
+            "has 64.0 MiB (67,108,864 bytes) in all",
+            "--ipc=container:",
+        ],
+    );
+    said.is_silent_about(&["shm-smaller-than-tier"]);
+    Bench::serving(page).shm("40g").check(&[]).says(0, &[FINE]);
+    // Without a RAM tier a small mount is nobody's concern.
+    Bench::serving(capture("vllm-0.33.0-no-offload")).shm("64m").check(&[]).says(0, &[FINE]);
+}
+
+#[test]
+fn a_mount_smaller_than_all_tiers_together() {
+    let said = Bench::serving(full()).shm("31g").check(&[]);
+    said.says(
+        1,
+        &["FINDING shm-smaller-than-tier", "has 31.0 GiB (33,285,996,544 bytes) in all", "not the engine's mount"],
+    );
+    // Two engines of 32 GiB each need 64 GiB.
+    let two = capture("vllm-0.33.0-offload-cpu-dp2-full");
+    let said = Bench::serving(&*two).shm("40g").check(&[]);
+    said.says(
+        1,
+        &["FINDING shm-smaller-than-tier", "tiers of 2 engines take 64.0 GiB (68,719,476,736 bytes) together"],
+    );
+    Bench::serving(two).shm("65g").check(&[]).is_silent_about(&["shm-"]);
+    // Before 0.27 the tier is no file, and the simple connector's never is.
+    Bench::serving(capture("vllm-0.16.0-offload-cpu-full")).shm("31g").check(&[]).is_silent_about(&["shm-"]);
+    let perhaps = Bench::serving(capture("vllm-0.24.0-offload-cpu-full")).shm("31g").check(&[]);
+    perhaps.says(0, &["remark shm-smaller-than-tier", "Before 0.27 it does not matter"]);
+    Bench::serving(capture("vllm-0.33.0-offload-simple-full")).shm("31g").check(&[]).is_silent_about(&["shm-"]);
+}
+
+#[test]
+fn before_the_start_the_tier_has_to_find_room() {
+    let fill = |bench: Bench, bytes: &str| {
+        let file = bench.at("shm/other");
+        bench.prepare(format!("fallocate -l {bytes} {}", file.display()))
+    };
+    let tight = fill(Bench::new().shm("40m"), "30m");
+    let said = tight.check(&["--tier.size=20MiB"]);
+    said.says(
+        1,
+        &["FINDING shm-too-full", "takes 20.0 MiB (20,971,520 bytes)", "has 10.0 MiB (10,485,760 bytes) free"],
+    );
+    said.is_silent_about(&["shm-smaller-than-tier", "shm-container-default"]);
+    tight.check(&["--tier.size=8MiB"]).is_silent_about(&["shm-"]);
+    let twice = tight.check(&["--tier.size=8MiB", "--engines=2"]);
+    twice.says(1, &["FINDING shm-too-full", "tiers of 2 engines take 16.0 MiB (16,777,216 bytes) together"]);
+    let said = Bench::new().shm("31g").check(&["--tier.size=32GiB"]);
+    said.says(1, &["FINDING shm-smaller-than-tier", "the engine will not start"]);
+}
+
+#[test]
+fn before_the_start_the_memory_limit_and_the_host_count_too() {
+    let bench = Bench::new();
+    let cgroup = bench.at("sys/fs/cgroup/engine");
+    let limit = |limit: u64| {
+        bench.write("sys/fs/cgroup/engine/memory.max", &limit.to_string());
+        bench.write("sys/fs/cgroup/engine/memory.current", &(2 * GIB).to_string());
+        bench.check(&["--tier.size=32GiB", "--path.cgroup", cgroup.to_str().unwrap()])
+    };
+    let said = limit(24 * GIB);
+    said.says(1, &["FINDING memory-limit-too-small", "memory limit leaves 22.0 GiB (23,622,320,128 bytes)"]);
+    limit(36 * GIB).is_silent_about(&["memory-limit", "host-memory"]);
+    bench.memory(128 * GIB, 31 * GIB);
+    limit(36 * GIB).says(1, &["FINDING host-memory-too-small", "has 31.0 GiB (33,285,996,544 bytes) available"]);
+    // An engine that runs has its memory already.
+    let running = Bench::serving(full());
+    running.memory(128 * GIB, 3 * GIB);
+    running.check(&[]).says(0, &[FINE]);
+}
+
+#[test]
+fn room_beside_a_tier_that_runs() {
+    let bench = Bench::serving(full());
+    let cgroup = bench.at("sys/fs/cgroup/engine");
+    let left = |bytes: u64| {
+        bench.write("sys/fs/cgroup/engine/memory.max", &(36 * GIB).to_string());
+        bench.write("sys/fs/cgroup/engine/memory.current", &(36 * GIB - bytes).to_string());
+        bench.check(&["--path.cgroup", cgroup.to_str().unwrap()])
+    };
+    left(200 * MIB)
+        .says(1, &["FINDING shm-headroom-low", "the engine's memory limit leaves 200.0 MiB (209,715,200 bytes)"]);
+    left(700 * MIB).says(0, &["remark shm-headroom-low", "No findings, 1 remark."]);
+    left(2 * GIB).says(0, &[FINE]);
+}
+
+#[test]
+fn files_that_dead_engines_left_behind() {
+    let bench = |line: &str| {
+        let bench = Bench::serving(full());
+        let file = bench.at("shm/vllm_offload_dead-1.mmap");
+        bench.prepare(format!("{line} {}", file.display()))
+    };
+    let said = bench("truncate -s 12G").check(&[]);
+    said.says(
+        1,
+        &[
+            "FINDING shm-stale-files",
+            "1 vllm_offload_* files of 12.0 GiB (12,884,901,888 bytes)",
+            "no process maps them",
+        ],
+    );
+    let unsure = bench("truncate -s 12G");
+    // A process whose maps cannot be read.
+    fs::create_dir_all(unsure.at("proc/7/maps")).unwrap();
+    unsure.check(&[]).says(0, &["remark shm-files-unknown", "1 vllm_offload_* files of 12.0 GiB"]);
+    bench("true").check(&[]).says(0, &[FINE]);
+}
+
+#[test]
+fn a_path_that_is_no_tmpfs_is_a_remark() {
+    // Small enough for any disk.
+    let bench = || Bench::serving(replaced(&full(), "34359738368", "1048576"));
+    bench().check(&[]).says(0, &[FINE]);
+    let below = bench();
+    let shm = below.at("shm").display().to_string();
+    below
+        .prepare(format!("umount {shm}"))
+        .check(&[])
+        .says(0, &["remark shm-not-tmpfs", &format!("{shm} is no tmpfs.")]);
+}
+
+const SPARK: &str = "driver 580.95.05\ncount 1\ngpu0.uuid GPU-bbbb\ngpu0.name NVIDIA GB10\ngpu0.memory !3\n";
+
+#[test]
+fn a_ram_tier_on_unified_memory() {
+    let said = Bench::serving(full()).driver(SPARK).check(&[]);
+    said.says(1, &["FINDING ram-tier-on-unified-memory", "a tier in host memory (ram)", "GPU 0 is NVIDIA GB10"]);
+    let said = Bench::serving(capture("sglang-0.5.23-hicache")).driver(SPARK).check(&[]);
+    said.says(1, &["FINDING ram-tier-on-unified-memory", "(hicache_host)"]);
+    let told = Bench::serving(full()).check(&["--gpu.unified"]);
+    told.says(1, &["FINDING ram-tier-on-unified-memory", "--gpu.unified says so"]);
+    let planned = Bench::new().driver(SPARK).check(&["--tier.size=8GiB"]);
+    planned.says(1, &["FINDING ram-tier-on-unified-memory"]);
+    Bench::serving(capture("vllm-0.33.0-no-offload")).driver(SPARK).check(&[]).says(0, &[FINE]);
+    // A 32 GB card in a 32 GB host is no such box.
+    let alike = Bench::serving(full());
+    alike.memory(34_190_917_632, 20 * GIB);
+    alike.check(&[]).says(0, &[FINE]);
+}
+
+#[test]
+fn gpu_memory_that_runs_out() {
+    let free = |bytes: u64| Bench::serving(full()).driver(&gpu(bytes)).check(&[]);
+    free(400 * MIB)
+        .says(1, &["FINDING gpu-headroom-low", "RTX 5090) has 400.0 MiB (419,430,400 bytes) of 31.8 GiB free"]);
+    free(512 * MIB).says(0, &["remark gpu-headroom-low"]);
+    free(674 * MIB).says(0, &["remark gpu-headroom-low", "No findings, 1 remark."]);
+    free(1024 * MIB).says(0, &[FINE]);
+    let refuses = changed_memory("!3");
+    let said = Bench::serving(full()).driver(&refuses).check(&[]);
+    said.says(0, &["remark gpu-memory-unknown", "does not tell its memory", "Not known"]);
+}
+
+#[test]
+fn a_link_below_its_maximum_counts_only_under_load() {
+    let low = gpu(2 * GIB).replace("gpu0.link 5 5 16 16", "gpu0.link 3 5 8 16");
+    let running = full();
+    let said = Bench::serving(&*running).driver(&low).check(&[]);
+    said.says(1, &["FINDING pcie-link-below-maximum", "has generation 3 of 5 and 8 of 16 lanes"]);
+    Bench::serving(&*running).check(&[]).says(0, &[FINE]);
+    let three = "vllm:num_requests_running{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} 3.0";
+    let rest = replaced(&running, three, &three.replace("3.0", "0.0"));
+    Bench::serving(&*rest).driver(&low).check(&[]).says(0, &[FINE]);
+    // At rest by the second page: then the link may have been at rest as well.
+    let ends = Bench::new().upstream(move |request| vec![ok(if request.number == 1 { &running } else { &rest })]);
+    ends.driver(&low).check(&[]).says(0, &[FINE]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_or_no_directory() {
+    let bench = Bench::serving(full());
+    let check = |name: &str| bench.check(&["--path.disk-tier", bench.at(name).to_str().unwrap()]);
+    check("kv").says(0, &[FINE, "disk tier /"]);
+    check("nothing").says(1, &["FINDING disk-tier-missing", "nothing is not there."]);
+    bench.write("file", "");
+    check("file").says(1, &["FINDING disk-tier-missing", "file is no directory."]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_to() {
+    let bench = Bench::serving(capture("vllm-0.33.0-no-offload")).unprivileged();
+    let kv = bench.at("kv");
+    let mode = |path: &std::path::Path, bits| fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+    mode(&bench.at(""), 0o755);
+    mode(&kv, 0o555);
+    let words = ["--path.disk-tier", kv.to_str().unwrap()];
+    bench.check(&words).says(1, &["FINDING disk-tier-not-writable", "kv cannot be written to by this user."]);
+    mode(&kv, 0o777);
+    bench.check(&words).is_silent_about(&["disk-tier"]);
+}
+
+#[test]
+fn a_directory_on_a_network_mount() {
+    let bench = Bench::serving(full());
+    let kv = bench.at("kv");
+    let words = ["--path.disk-tier", kv.to_str().unwrap()];
+    bench.check(&words).says(0, &[FINE]);
+    let local = "27 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw\n";
+    bench.write("proc/self/mountinfo", &format!("{local}28 27 0:50 / {} rw - nfs4 filer:/kv rw\n", kv.display()));
+    bench.check(&words).says(1, &["FINDING disk-tier-network-mount", "network mount (nfs4 at ", "local NVMe disk"]);
+}
+
+#[test]
+fn a_disk_that_is_nearly_full() {
+    let bench = |megabytes: u32| {
+        let bench = Bench::serving(full()).mount("kv", "size=100m");
+        let file = bench.at("kv/chunk");
+        bench.prepare(format!("fallocate -l {megabytes}m {}", file.display()))
+    };
+    let check = |bench: Bench| bench.check(&["--path.disk-tier", bench.at("kv").to_str().unwrap()]);
+    check(bench(97))
+        .says(1, &["FINDING disk-tier-nearly-full", "has 3.0 MiB (3,145,728 bytes) of 100.0 MiB", "left, 3.0 %."]);
+    check(bench(80)).says(0, &[FINE]);
+}
+
+#[test]
+fn a_disk_that_runs_out_of_inodes() {
+    let bench = |files: u32| {
+        let bench = Bench::serving(full()).mount("kv", "size=100m,nr_inodes=50");
+        let kv = bench.at("kv");
+        bench.prepare(format!("for n in $(seq {files}); do : > {}/$n; done", kv.display()))
+    };
+    let check = |bench: Bench| bench.check(&["--path.disk-tier", bench.at("kv").to_str().unwrap()]);
+    // The root directory takes one: 50 − 1 − 47 = 2.
+    check(bench(47)).says(1, &["FINDING disk-tier-inodes-low", "has 2 of 50 inodes left, 4.0 %."]);
+    check(bench(20)).says(0, &[FINE]);
+}
+
+#[test]
+fn a_driver_that_hangs_is_unknown_and_holds_nothing_up() {
+    let hangs = changed_memory("block");
+    let begun = Instant::now();
+    let said = Bench::serving(full()).driver(&hangs).check(&[]);
+    said.says(0, &[FINE, "Not known", "gpu: no answer within 5s"]);
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_json_has_the_documented_keys_and_kinds() {
+    let said = Bench::new().check(&["--format=json"]);
+    assert_eq!(said.status, 1);
+    let answer = said.json();
+    let finding = json!({"id": "text", "severity": "text", "seen": "text", "why": "text", "do": "text"});
+    let expected = json!({
+        "command": "text", "version": "text", "upstream": "text",
+        "looked_at": ["text"], "findings": [finding], "unknown": [],
+    });
+    assert_eq!(shape(&answer), expected);
+    assert_eq!((&answer["command"], &answer["findings"][0]["severity"]), (&json!("check"), &json!("finding")));
+    assert_eq!(answer["findings"][0]["id"], "upstream-unreachable");
+    let fine = Bench::serving(full()).driver("init 9\n").check(&["--format=json"]);
+    assert_eq!((fine.status, &fine.json()["findings"]), (0, &json!([])));
+    assert!(fine.json()["unknown"][0].as_str().unwrap().starts_with("gpu: "));
+}
+
+#[test]
+fn a_wrong_flag_ends_with_2_and_one_line() {
+    for words in [&["--engines=0"][..], &["--format=xml"], &["--lmcache.url=gpu-1"], &["--tier.size=32"]] {
+        let said = Bench::new().check(words);
+        assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (2, "", 1), "{}", said.err);
+    }
+}
+
+/// A GPU that answers this about its memory.
+fn changed_memory(answer: &str) -> String {
+    let lines = gpu(GIB);
+    let kept = lines.lines().filter(|line| !line.starts_with("gpu0.memory"));
+    kept.chain([&*format!("gpu0.memory {answer}")]).map(|line| format!("{line}\n")).collect()
+}

@@ -1,0 +1,15 @@
+//! `check`, `plan` and `report` as a user runs them: the program itself, on a box made of a fixture root, a scripted
+//! driver and a tmpfs of its own, in front of captured pages.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
+#![allow(unreachable_pub, dead_code)] // Nothing outside a test crate can reach anything in it.
+
+#[path = "../support/nvml.rs"]
+mod nvml;
+#[path = "../support/program/mod.rs"]
+mod program;
+
+mod bench;
+mod check;
+mod history;
+mod plan;
+mod report;

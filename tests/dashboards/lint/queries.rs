@@ -1,0 +1,99 @@
+//! Rules about queries, in panels and in annotations.
+
+use promql_parser::label::MatchOp;
+use promql_parser::parser::{Expr, token};
+use serde_json::Value;
+
+use crate::board::{list, panels, queries, text};
+use crate::query::{Selector, is_guarded, parse, selectors, walk};
+
+/// Functions that a counter may stand under.
+const OF_COUNTERS: [&str; 4] = ["rate", "irate", "increase", "resets"];
+
+/// Factors that turn one unit into another; that is the panel's unit to do.
+const FACTORS: [f64; 12] =
+    [60.0, 3600.0, 86400.0, 100.0, 1e3, 1e6, 1e9, 1e12, 1024.0, 1_048_576.0, 1_073_741_824.0, 8.0];
+
+fn of_panels(board: &Value) -> Vec<&str> {
+    panels(board).into_iter().flat_map(queries).collect()
+}
+
+fn of_annotations(board: &Value) -> Vec<&str> {
+    list(&board["annotations"]["list"]).filter(|one| one["builtIn"] != 1).map(|one| text(one, "expr")).collect()
+}
+
+fn all(board: &Value) -> Vec<&str> {
+    [of_panels(board), of_annotations(board)].concat()
+}
+
+/// Queries in which some node is at fault; those that do not parse are [`parses`]' to find.
+fn with_fault(queries: Vec<&str>, fault: impl Fn(&Expr) -> bool) -> Vec<String> {
+    let faulty = |query: &&str| parse(query).is_ok_and(|expr| walk(&expr).iter().any(|(node, _)| fault(node)));
+    queries.into_iter().filter(faulty).map(str::to_owned).collect()
+}
+
+/// Queries in which some selector is at fault.
+fn with_selector(queries: Vec<&str>, fault: impl Fn(&Selector<'_>) -> bool) -> Vec<String> {
+    let faulty = |query: &&str| parse(query).is_ok_and(|expr| selectors(&expr).iter().any(&fault));
+    queries.into_iter().filter(faulty).map(str::to_owned).collect()
+}
+
+/// Each panel asks for something, in PromQL.
+pub fn parses(board: &Value) -> Vec<String> {
+    let silent = panels(board).into_iter().filter(|panel| queries(panel).is_empty());
+    let silent = silent.map(|panel| format!("{}: no query", text(panel, "title")));
+    silent.chain(all(board).into_iter().filter_map(|query| parse(query).err())).collect()
+}
+
+/// Every selector follows the variables job and instance, and no selector names a machine by itself.
+pub fn selects_by_the_variables(board: &Value) -> Vec<String> {
+    with_selector(all(board), |selector| {
+        let follows = |name: &str| {
+            let variable = format!("${name}");
+            selector.matchers().any(|one| one.name == name && one.value == variable && matches!(one.op, MatchOp::Re(_)))
+        };
+        let place = |name: &str| ["instance", "job", "pod", "endpoint", "namespace", "node"].contains(&name);
+        let literal = selector.matchers().any(|one| place(&one.name) && !one.value.starts_with('$'));
+        !follows("job") || !follows("instance") || literal
+    })
+}
+
+/// A counter's value says nothing but how long ago its engine started.
+pub fn counters_under_rate(board: &Value) -> Vec<String> {
+    let is_counter = |name: &str| ["_total", "_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end));
+    with_selector(all(board), |selector| {
+        is_counter(selector.metric()) && !selector.around.iter().any(|name| OF_COUNTERS.contains(name))
+    })
+}
+
+/// The range of a rate follows zoom and scrape interval.
+pub fn rate_interval(board: &Value) -> Vec<String> {
+    with_selector(of_panels(board), |selector| {
+        selector.around.iter().any(|name| ["rate", "irate", "increase"].contains(name)) && !selector.has_rate_interval()
+    })
+}
+
+/// What is divided by is above 0, so that no traffic is a gap and not NaN.
+pub fn guarded_division(board: &Value) -> Vec<String> {
+    with_fault(of_panels(board), |node| match node {
+        Expr::Binary(node) if node.op.id() == token::T_DIV => {
+            !is_guarded(&node.rhs) && !matches!(&*node.rhs, Expr::NumberLiteral(_))
+        }
+        _ => false,
+    })
+}
+
+/// A 0 that nothing was measured for hides that data is missing.
+pub fn no_invented_zero(board: &Value) -> Vec<String> {
+    with_fault(all(board), |node| matches!(node, Expr::Call(call) if call.func.name == "vector"))
+}
+
+/// Units are for the panel; only annotations must give Grafana milliseconds.
+pub fn no_unit_arithmetic(board: &Value) -> Vec<String> {
+    let factor = |node: &Expr| matches!(node, Expr::NumberLiteral(n) if FACTORS.contains(&n.val));
+    with_fault(of_panels(board), |node| match node {
+        Expr::Binary(node) if node.op.id() == token::T_MUL => factor(&node.lhs) || factor(&node.rhs),
+        Expr::Binary(node) if node.op.id() == token::T_DIV => factor(&node.rhs),
+        _ => false,
+    })
+}
