@@ -260,6 +260,8 @@ Give it a quarter of a minute, then try:
       the gauge as the engine tells it, then as the exporter corrects it
   curl -s http://{exporter}/metrics | grep '^kvtier_tier_'
       what is known of each tier: size, fill, bytes, speeds
+  curl -s http://{exporter}/metrics | grep '^kvtier_tier_predicted'
+      what a tier of another size would reload
   curl -s http://{exporter}/debug
       where each of these numbers comes from
 

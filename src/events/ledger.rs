@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::fold::View;
 use super::resident::chunk_bytes;
 use super::sizing::{Mark, Prediction, Window};
 use super::{Resident, Status};
@@ -102,9 +103,9 @@ impl Account {
         let Some(bytes) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
         let chunks = view.stored as f64;
         if let Some((last_bytes, last_chunks)) = self.last {
-            let outlived = (bytes < last_bytes && chunks >= last_chunks).then_some(chunks);
+            let outlived = bytes < last_bytes && chunks >= last_chunks && self.claims_more(view, bytes);
             if bytes < last_bytes || chunks < last_chunks {
-                *self = Account { outlived, ..Account::default() };
+                *self = Account { outlived: outlived.then_some(chunks), ..Account::default() };
             }
         }
         let origin = if view.from_start { (0.0, 0.0) } else { (bytes, chunks) };
@@ -115,6 +116,13 @@ impl Account {
             let mark = Mark { at: view.at, asked: asked.value, supplied: supplied.value, gauge: view.gauge.clone() };
             self.window.push(mark, limits.window);
         }
+    }
+
+    /// Whether the stream tells of more than the page has stored: a stream that began with the engine never does, but
+    /// for what is counted a moment later.
+    fn claims_more(&self, view: &View, bytes: f64) -> bool {
+        let chunk = self.chunk_bytes.unwrap_or(0.0);
+        !view.from_start || view.stored as f64 * chunk > bytes * 1.1 + ENOUGH * chunk
     }
 
     /// The page's own figure wins, and is kept. Bytes and chunks are not counted at the same moment, so their quotient
@@ -147,7 +155,6 @@ impl Account {
 mod tests {
     use super::*;
     use crate::events::Bounds;
-    use crate::events::fold::View;
     use crate::events::resident::resident;
     use crate::model::{Fact, Medium, Size, SizeSource};
 
@@ -210,8 +217,8 @@ mod tests {
     #[test]
     fn a_stream_that_outlived_its_engine_says_nothing_until_it_begins_anew() {
         let mut ledger = Ledger::default();
-        let old = status(20, true, exactly(20));
-        ledger.note(&engine(2000.0), &old, None, LIMITS);
+        let old = status(40, true, exactly(20));
+        ledger.note(&engine(4000.0), &old, None, LIMITS);
         // The page's counters are back at the beginning, and the stream has not noticed.
         ledger.note(&engine(0.0), &old, None, LIMITS);
         assert_eq!(ledger.streams(&[old]), []);

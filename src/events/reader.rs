@@ -168,7 +168,7 @@ impl Reader {
     fn begin(&mut self, socket: &mut Socket) -> Result<(), End> {
         socket.subscribe(&self.endpoint.topic)?;
         self.sequence.connected();
-        (self.status.up, self.status.failure) = (true, None);
+        (self.status.up, self.status.current, self.status.failure) = (true, false, None);
         tracing::info!(endpoint = self.status.endpoint, "following events");
         self.tell();
         self.replay()?;

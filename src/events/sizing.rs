@@ -15,6 +15,8 @@ const SINGLE: u64 = 64;
 const STEPS: u64 = 32;
 const BUCKETS: usize = (SINGLE + STEPS * 27) as usize;
 
+const NOT_FAR_ENOUGH: &str = "the stream has not been followed for long enough to look back over a whole tier";
+
 /// Marks in a window: more would only cost memory.
 const MARKS: usize = 128;
 
@@ -153,7 +155,7 @@ impl Prediction {
             shares: MULTIPLES.map(|(multiple, _)| at(multiple)),
             by_returns: MULTIPLES.map(|(multiple, _)| beyond(multiple)),
             measured,
-            error: at(1.0).ok_or("the window began before enough of the stream was seen")? - measured,
+            error: at(1.0).ok_or(NOT_FAR_ENOUGH)? - measured,
             asked,
             seconds: new.at - old.at,
         })
@@ -195,7 +197,7 @@ impl Window {
         let last = self.marks.back().ok_or("no scrape has met the stream yet")?;
         // It begins where the replay could look back far enough for the present size.
         let sees = |mark: &&Mark| last.gauge.whole || mark.gauge.reach >= slots;
-        let first = self.marks.iter().find(sees).unwrap_or(last);
+        let first = self.marks.iter().find(sees).ok_or(NOT_FAR_ENOUGH)?;
         Prediction::between(first, last, slots)
     }
 }
