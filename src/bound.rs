@@ -4,6 +4,7 @@
 //! summed inputs. Each result carries where it came from, so that `/debug` and the labels of our own families can
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
+use crate::events::resident::{Resident, resident, stream_of};
 use crate::model::{Engine, Fact, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings};
 
@@ -42,6 +43,8 @@ pub struct ResolvedTier<'s> {
     pub size_tokens: Option<f64>,
     /// How full it is at most.
     pub fill: Fill,
+    /// What is in it, where KV cache events are followed.
+    pub resident: Option<Resident>,
 }
 
 /// How full a tier is.
@@ -56,7 +59,7 @@ pub enum Fill {
         /// The terms that went into it, in the order of the contract.
         terms: Vec<Term>,
     },
-    /// The engine measures it.
+    /// It is measured: by the engine, or by us from its KV cache events.
     Measured {
         /// Resident bytes, where the engine counts bytes.
         bytes: Option<f64>,
@@ -107,7 +110,8 @@ impl Fill {
 /// Works out every engine of a snapshot.
 pub fn resolve<'s>(snapshot: &'s Snapshot, settings: &Settings, host: &HostFacts) -> Vec<Resolved<'s>> {
     let shm_file = only_tier_file(snapshot, host);
-    snapshot.engines.iter().map(|engine| resolve_engine(engine, settings, host, shm_file)).collect()
+    let alone = snapshot.engines.len() == 1;
+    snapshot.engines.iter().map(|engine| resolve_engine(engine, settings, host, shm_file, alone)).collect()
 }
 
 /// The size of the one live tier file; of several files, or several engines, nobody can say whose it is.
@@ -120,11 +124,25 @@ fn only_tier_file(snapshot: &Snapshot, host: &HostFacts) -> Option<Size> {
     }
 }
 
-fn resolve_engine<'s>(engine: &'s Engine, settings: &Settings, host: &HostFacts, file: Option<Size>) -> Resolved<'s> {
+fn resolve_engine<'s>(
+    engine: &'s Engine,
+    settings: &Settings,
+    host: &HostFacts,
+    file: Option<Size>,
+    alone: bool,
+) -> Resolved<'s> {
     let bytes_per_token = per_token(engine, settings);
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
     let tiers = engine.tiers.iter().filter(counts);
-    let tiers = tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
+    let mut tiers: Vec<_> = tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
+    for tier in &mut tiers {
+        tier.resident = resident(tier.tier, tier.size, stream_of(&host.streams, &engine.id, alone));
+        if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) =
+            (tier.resident.and_then(|r| r.fill()), &tier.fill)
+        {
+            tier.fill = measured;
+        }
+    }
     Resolved { engine, bytes_per_token, ranks: ranks(settings, host), tiers }
 }
 
@@ -176,7 +194,14 @@ fn resolve_tier<'s>(
         let slot = tier.slots.and_then(slot_bytes).unwrap_or(0.0);
         (flag.fact.value - stated.fact.value).abs() > slot
     });
-    ResolvedTier { tier, size, mismatch, size_tokens: size_tokens(tier, size, per_token), fill: fill(tier, size) }
+    ResolvedTier {
+        tier,
+        size,
+        mismatch,
+        size_tokens: size_tokens(tier, size, per_token),
+        fill: fill(tier, size),
+        resident: None,
+    }
 }
 
 fn size_tokens(tier: &Tier, size: Option<Size>, per_token: Option<PerToken>) -> Option<f64> {

@@ -137,7 +137,7 @@ fn taken_out(sample: &Sample<'_>) -> Edit {
 
 fn help(row: &Correction, all: bool, measured: bool) -> String {
     let what = if measured {
-        "Share of the tier that is in use, as the engine measures it; where it does not, an upper bound"
+        "Share of the tier that is in use, as the engine or its KV cache events tell it; where they do not, an upper bound"
     } else {
         "Upper bound of the share of the tier that is in use, not its residency"
     };

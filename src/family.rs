@@ -16,6 +16,8 @@ pub enum Kind {
     Gauge,
     /// Only goes up; falls to 0 with the engine's restart.
     Counter,
+    /// Observations by size: its samples are in [`Family::histograms`].
+    Histogram,
 }
 
 impl fmt::Display for Kind {
@@ -23,6 +25,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Kind::Gauge => "gauge",
             Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
         })
     }
 }
@@ -44,6 +47,11 @@ impl Desc {
         Desc { name, kind: Kind::Gauge, help }
     }
 
+    /// A histogram.
+    pub const fn histogram(name: &'static str, help: &'static str) -> Desc {
+        Desc { name, kind: Kind::Histogram, help }
+    }
+
     /// A counter.
     pub const fn counter(name: &'static str, help: &'static str) -> Desc {
         Desc { name, kind: Kind::Counter, help }
@@ -60,12 +68,25 @@ pub struct Family {
     pub desc: Desc,
     /// What is known of it now.
     pub samples: Vec<(Labels, f64)>,
+    /// The same for a histogram.
+    pub histograms: Vec<(Labels, Histogram)>,
+}
+
+/// Observations by size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    /// Upper edge of each bucket, and observations up to it.
+    pub up_to: Vec<(f64, u64)>,
+    /// All observations.
+    pub count: u64,
+    /// Their sum.
+    pub sum: f64,
 }
 
 impl Family {
     /// A family without samples yet.
     pub fn new(desc: Desc) -> Family {
-        Family { desc, samples: Vec::new() }
+        Family { desc, samples: Vec::new(), histograms: Vec::new() }
     }
 
     /// A family of one sample without labels; without samples where the value is not known.
@@ -89,7 +110,8 @@ impl Family {
 
 /// Writes families in text 0.0.4, in the order given. A family without samples is not written.
 pub fn encode(families: &[Family]) -> String {
-    let known: Vec<proto::MetricFamily> = families.iter().filter(|f| !f.samples.is_empty()).map(proto_family).collect();
+    let known: Vec<proto::MetricFamily> =
+        families.iter().filter(|f| !f.samples.is_empty() || !f.histograms.is_empty()).map(proto_family).collect();
     let mut text = Vec::new();
     // The encoder refuses only an empty family or name; neither gets here.
     if let Err(error) = TextEncoder::new().encode(&known, &mut text) {
@@ -106,15 +128,16 @@ fn proto_family(family: &Family) -> proto::MetricFamily {
     out.set_field_type(match family.desc.kind {
         Kind::Gauge => proto::MetricType::GAUGE,
         Kind::Counter => proto::MetricType::COUNTER,
+        Kind::Histogram => proto::MetricType::HISTOGRAM,
     });
-    out.set_metric(
-        family.samples.iter().map(|(labels, value)| proto_metric(family.desc.kind, labels, *value)).collect(),
-    );
+    let samples = family.samples.iter().map(|(labels, value)| proto_metric(family.desc.kind, labels, *value));
+    let histograms = family.histograms.iter().map(|(labels, histogram)| proto_histogram(labels, histogram));
+    out.set_metric(samples.chain(histograms).collect());
     out
 }
 
 fn proto_metric(kind: Kind, labels: &Labels, value: f64) -> proto::Metric {
-    let mut metric = proto::Metric::from_label(labels.iter().map(|(name, text)| proto_label(name, text)).collect());
+    let mut metric = labelled(labels);
     match kind {
         Kind::Gauge => {
             let mut gauge = proto::Gauge::default();
@@ -126,8 +149,30 @@ fn proto_metric(kind: Kind, labels: &Labels, value: f64) -> proto::Metric {
             counter.set_value(value);
             metric.set_counter(counter);
         }
+        // A histogram has no single values.
+        Kind::Histogram => {}
     }
     metric
+}
+
+fn proto_histogram(labels: &Labels, histogram: &Histogram) -> proto::Metric {
+    let mut out = proto::Histogram::default();
+    out.set_sample_count(histogram.count);
+    out.set_sample_sum(histogram.sum);
+    let bucket = |(edge, count): &(f64, u64)| {
+        let mut bucket = proto::Bucket::default();
+        bucket.set_upper_bound(*edge);
+        bucket.set_cumulative_count(*count);
+        bucket
+    };
+    out.set_bucket(histogram.up_to.iter().map(bucket).collect());
+    let mut metric = labelled(labels);
+    metric.set_histogram(out);
+    metric
+}
+
+fn labelled(labels: &Labels) -> proto::Metric {
+    proto::Metric::from_label(labels.iter().map(|(name, text)| proto_label(name, text)).collect())
 }
 
 fn proto_label(name: &str, value: &str) -> proto::LabelPair {

@@ -39,6 +39,7 @@
 //! | [`page`] | the status page at `/`, which shows it | pure |
 //! | [`own`] | the families about the exporter itself | pure |
 //! | [`process`] | what the kernel says of our own process | I/O |
+//! | [`events`] | KV cache events: what is in the tier, and what another size would bring | I/O at the edge |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`commands`] | `check`, `plan` and `report`: facts gathered, advice printed | I/O |
 //! | [`advise`] | what speaks against a deployment or a plan, and what to type | pure |
@@ -54,6 +55,7 @@ pub mod correct;
 pub mod demo;
 pub mod derive;
 pub mod dialect;
+pub mod events;
 pub mod explain;
 pub mod exposition;
 pub mod family;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use kvtier_exporter::cli::{self, Cli, Command};
+use kvtier_exporter::events::{self, Events};
 use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
@@ -55,7 +56,7 @@ fn run(cli: &Cli) -> Result<u8> {
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
         match &cli.command {
-            None => serve(cli, cli.upstream.main(), |_| {}).await.map(|()| 0),
+            None => serve(cli, cli.upstream.main(), cli.events.options(), |_| {}).await.map(|()| 0),
             Some(Command::Demo) => demo(cli).await.map(|()| 0),
             Some(Command::Healthcheck { url }) => healthcheck(cli, url.clone()).await.map(|()| 0),
             Some(Command::Advice(advice)) => commands::run(cli, advice).await,
@@ -68,12 +69,13 @@ fn run(cli: &Cli) -> Result<u8> {
 
 /// The exporter in front of a simulated engine.
 async fn demo(cli: &Cli) -> Result<()> {
-    let (engine, simulation) = demo::start(demo::Options::default()).await.context("cannot start the demo engine")?;
+    let started = demo::start_publishing(demo::Options::default()).await;
+    let (engine, endpoints, simulation) = started.context("cannot start the demo engine")?;
     tokio::spawn(simulation);
     let upstream = cli.upstream.without_credentials(&Address::parse(&engine.to_string())?);
     // The demo goes on where nobody reads its greeting.
     let greet = |exporter| drop(std::io::stdout().write_all(demo::greeting(engine, exporter).as_bytes()));
-    serve(cli, upstream, greet).await
+    serve(cli, upstream, Some(cli.events.following(endpoints)), greet).await
 }
 
 async fn healthcheck(cli: &Cli, url: Option<Address>) -> Result<()> {
@@ -82,13 +84,19 @@ async fn healthcheck(cli: &Cli, url: Option<Address>) -> Result<()> {
 }
 
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
-async fn serve(cli: &Cli, upstream: Options, ready: impl FnOnce(SocketAddr)) -> Result<()> {
+async fn serve(
+    cli: &Cli,
+    upstream: Options,
+    events: Option<events::Options>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let web = Keeper::open(cli.web.config_file.as_deref())?;
     let listeners = server::bind(&cli.web.listen).await?;
     let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
     let extras = extras.collect::<Result<Vec<_>>>()?;
-    let scraper = Scraper::new(Client::new(upstream)?, extras, cli.settings(), Host::start(&cli.host()));
+    let scraper = Scraper::new(Client::new(upstream)?, extras, cli.settings(), Host::start(&cli.host()))
+        .with_events(events.as_ref().map(Events::start));
     tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");

@@ -271,6 +271,8 @@ pub struct Tier {
     pub promotions_unseen: bool,
     /// The tier in slots.
     pub slots: Option<Slots>,
+    /// Slots handed out since engine start, also where nobody says how many there are.
+    pub allocated: Option<Fact>,
     /// Refused or failed allocations and promotions: while this is above 0, slots handed out say nothing.
     pub refusals: f64,
     /// Measured residency; wins over any bound.
@@ -297,6 +299,7 @@ impl Tier {
             promoted: None,
             promotions_unseen: false,
             slots: None,
+            allocated: None,
             refusals: 0.0,
             residency: None,
             bounded_by_stores: false,
@@ -329,6 +332,8 @@ pub struct Engine {
     pub finished: Finished,
     /// Tokens that the connector supplied.
     pub external_hits: Option<Fact>,
+    /// Tokens that the connector was asked for.
+    pub external_queries: Option<Fact>,
     /// Share of the tokens that a cache library was asked for and found, whether or not the GPU held them too.
     pub lookup_hits: Option<Quotient>,
     /// Capacity of the GPU's KV pool in tokens.
@@ -356,6 +361,7 @@ impl Engine {
             prefill_computed: None,
             finished: Finished::default(),
             external_hits: None,
+            external_queries: None,
             lookup_hits: None,
             gpu_pool_tokens: None,
             gpu_pool_used: None,

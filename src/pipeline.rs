@@ -11,9 +11,10 @@ use bytes::Bytes;
 use crate::bound::Resolved;
 use crate::correct::Corrected;
 use crate::dialect::serving::{self, Configured, Serving};
+use crate::events::Resident;
 use crate::exposition::{Edit, Exposition, named_lines};
 use crate::family::Family;
-use crate::model::{Medium, Snapshot};
+use crate::model::{EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
 use crate::{bound, correct, derive, dialect, explain, merge, openmetrics, rewrite};
 
@@ -109,6 +110,8 @@ pub struct Outcome {
     pub snapshot: Snapshot,
     /// A report for each source, in their order.
     pub reports: Vec<PageReport>,
+    /// What is in each engine's RAM tier, where its events are followed.
+    pub residents: Vec<(EngineId, Resident)>,
     /// What the log should say once.
     pub warnings: Vec<String>,
 }
@@ -135,6 +138,7 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
         families,
+        residents: residents(&engines),
         warnings: warnings(&corrected, settings),
         reports,
         snapshot,
@@ -281,6 +285,12 @@ fn correct_all(
 ) -> Vec<Corrected> {
     let pages = pages.iter().zip(edits);
     pages.flat_map(|(page, edits)| correct::correct(page, engines, settings.correct, edits)).collect()
+}
+
+fn residents(engines: &[Resolved<'_>]) -> Vec<(EngineId, Resident)> {
+    let one =
+        |engine: &Resolved<'_>| Some((engine.engine.id.clone(), engine.tiers.iter().find_map(|tier| tier.resident)?));
+    engines.iter().filter_map(one).collect()
 }
 
 /// What a log should say once: a gauge that stays misleading although corrections are on.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::events::Bounds;
+
 /// Flags that change what is computed. All of it is per engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -30,6 +32,19 @@ pub struct HostFacts {
     pub live_tier_files: Vec<LiveTierFile>,
     /// The upstream is on this box: a loopback address or a unix socket.
     pub upstream_is_local: bool,
+    /// What the event streams say that are followed and up to date.
+    pub streams: Vec<Stream>,
+}
+
+/// What the KV cache events of one engine say of its RAM tier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// Data-parallel rank of the engine, which is its `engine` label.
+    pub rank: u32,
+    /// Chunks in the tier.
+    pub bounds: Bounds,
+    /// Bytes of a chunk, where earlier pages and the stream told.
+    pub chunk_bytes: Option<f64>,
 }
 
 /// The shared-memory file (or all its segments) of one live engine's RAM tier.

@@ -5,6 +5,7 @@
 
 mod advice;
 mod collectors;
+mod events;
 mod units;
 mod upstream;
 
@@ -21,6 +22,7 @@ pub use advice::{Check, Format, Plan, Report, ReportFormat};
 use upstream::Quiet;
 
 pub use collectors::Collectors;
+pub use events::Events;
 pub use units::Listen;
 pub use upstream::{Extra, Upstream};
 
@@ -57,6 +59,9 @@ pub struct Cli {
     /// What is looked at on this box.
     #[command(flatten)]
     pub host: Host,
+    /// Which event streams are followed.
+    #[command(flatten)]
+    pub events: Events,
     /// How the log looks.
     #[command(flatten)]
     pub log: Log,
@@ -206,7 +211,7 @@ impl Cli {
         let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
         let tier = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
         let extra = cli.upstream.twice().map(|name| format!("--upstream.extra is given twice with the name {name:?}"));
-        match tier.or(extra) {
+        match tier.or(extra).or_else(|| cli.events.misfit()) {
             None => Ok(cli),
             Some(said) => Err(command.error(ErrorKind::ValueValidation, said)),
         }

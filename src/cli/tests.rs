@@ -132,3 +132,37 @@ fn every_flag_has_its_variable_and_no_help_shows_a_value() {
     }
     assert_eq!(variable("upstream.max-bytes"), "KVTIER_UPSTREAM_MAX_BYTES");
 }
+
+#[test]
+fn event_endpoints_are_paired_with_their_replays_in_order() {
+    let options = |flags: &[&str]| read(flags).unwrap().events.options();
+    assert_eq!(options(&[]), None);
+    let both = options(&[
+        "--events=tcp://h:5557-5558",
+        "--events.bind=tcp://127.0.0.1:7",
+        "--events.replay=tcp://h:5567-5568,tcp://h:8",
+        "--events.topic=kv",
+        "--events.max-error=5",
+    ])
+    .unwrap();
+    let seen: Vec<_> =
+        both.endpoints.iter().map(|e| (e.link.to_string(), e.replay.as_ref().unwrap().to_string())).collect();
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(
+        seen,
+        [
+            pair("tcp://h:5557", "tcp://h:5567"),
+            pair("tcp://h:5558", "tcp://h:5568"),
+            pair("tcp://127.0.0.1:7", "tcp://h:8")
+        ]
+    );
+    assert_eq!((both.max_error, both.max_bytes, both.window), (0.05, 64 << 20, Duration::from_secs(3600)));
+    for (flags, why) in [
+        (&["--events=tcp://h:1", "--events.replay=tcp://h:2", "--events.replay=tcp://h:3"][..], "2 of --events.replay"),
+        (&["--events.replay=tcp://h:2"], "needs --events or --events.bind"),
+        (&["--events=tcp://h:1,tcp://h:1"], "given twice"),
+        (&["--events=h:1"], "does not begin with tcp://"),
+    ] {
+        assert!(refusal(flags).contains(why), "{}", refusal(flags));
+    }
+}

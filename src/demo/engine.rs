@@ -4,10 +4,11 @@
 //! measured node. What it keeps exactly is the book-keeping: each prompt token has one source, each copied
 //! chunk is there because a request computed, wanted or lost it, and nothing is counted that did not happen.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::draw::Draw;
+use super::news::News;
 use super::pool::{Chunk, Pool};
 use super::request::{Request, Session};
 use super::tally::{Sources, Tally};
@@ -55,6 +56,9 @@ pub(super) struct Engine {
     running: Vec<Request>,
     now: f64,
     draw: Draw,
+    /// Blocks of the GPU pool that were announced.
+    announced: BTreeSet<Chunk>,
+    news: Vec<News>,
 }
 
 impl Engine {
@@ -72,6 +76,8 @@ impl Engine {
             running: Vec::new(),
             now: 0.0,
             draw: Draw::new(seed),
+            announced: BTreeSet::new(),
+            news: Vec::new(),
         };
         for _ in 0..SESSIONS {
             let returns = engine.draw.between(0.0, 30.0);
@@ -101,6 +107,8 @@ impl Engine {
         self.tier.restart();
         self.started = self.now;
         self.gpu = Pool::new(GPU_BLOCKS);
+        self.announced.clear();
+        self.news.clear();
         self.waiting.clear();
         self.running.clear();
         for session in &mut self.sessions {
@@ -150,6 +158,42 @@ impl Engine {
         self.now
     }
 
+    /// What happened in the GPU pool and in the RAM tier since the last call, the pool first.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        self.note_evictions();
+        let mut news = std::mem::take(&mut self.news);
+        news.extend(self.tier.take_news());
+        news
+    }
+
+    fn note_evictions(&mut self) {
+        for chunk in self.gpu.take_lost() {
+            self.note_gone(chunk);
+        }
+    }
+
+    fn note_gone(&mut self, chunk: Chunk) {
+        if self.announced.remove(&chunk) {
+            self.news.push(News::Left(chunk));
+        }
+    }
+
+    /// Blocks of a session's history are whole in the GPU pool: announces those that are new, each run at once.
+    fn note_entered(&mut self, session: usize, blocks: Range<u64>) {
+        self.note_evictions();
+        for index in blocks {
+            let chunk = self.sessions[session].chunk(index);
+            if !self.gpu.contains(chunk) || !self.announced.insert(chunk) {
+                continue;
+            }
+            let parent = index.checked_sub(1).map(|before| self.sessions[session].chunk(before));
+            match self.news.last_mut() {
+                Some(News::Entered { chunks, .. }) if chunks.last().copied() == parent => chunks.push(chunk),
+                _ => self.news.push(News::Entered { chunks: vec![chunk], parent }),
+            }
+        }
+    }
+
     fn arrive(&mut self) {
         let end = self.now + STEP;
         for (index, session) in self.sessions.iter_mut().enumerate() {
@@ -196,6 +240,7 @@ impl Engine {
         request.blocks = blocks.len() as u64;
         request.ready = reload.ready;
         let cached = device as u64 + reload.host + reload.disk;
+        self.note_entered(request.session, device as u64..cached);
         request.to_compute = (request.tokens() - cached * BLOCK_TOKENS) as f64;
         if request.sources.is_none() {
             let sources = Sources {
@@ -237,6 +282,7 @@ impl Engine {
         if request.to_compute < 1e-6 {
             request.to_compute = 0.0;
         }
+        self.note_entered(request.session, before..request.blocks_computed());
         let written = self.chunks(request.session, before..request.blocks_computed());
         self.tier.store(written, until, &mut self.tally);
         if request.is_decoding() {
@@ -322,9 +368,17 @@ impl Engine {
     /// Takes a request's hands off its blocks. Full blocks stay cached; the last, half-filled one is of no use.
     fn release(&mut self, request: &Request) {
         let done = request.tokens() - request.to_compute.ceil() as u64;
+        self.note_entered(request.session, 0..done / BLOCK_TOKENS);
         for index in 0..request.blocks {
             let block = self.sessions[request.session].chunk(index);
-            if index < done / BLOCK_TOKENS { self.gpu.unpin(block) } else { self.gpu.discard(block) }
+            if index < done / BLOCK_TOKENS {
+                self.gpu.unpin(block);
+            } else {
+                self.gpu.discard(block);
+                if !self.gpu.contains(block) {
+                    self.note_gone(block);
+                }
+            }
         }
     }
 

@@ -13,6 +13,8 @@
 //! | `pool` | slots with an LRU | pure |
 //! | `tally` | what an engine counts | pure |
 //! | `draw` | chance that can be repeated | pure |
+//! | `news` | KV cache events, as vLLM writes them | pure |
+//! | `publish` | their sockets | I/O |
 //! | [`page`] | a state written as vLLM writes its page | pure |
 //! | this file | the clock on the wall, and the server | I/O |
 //!
@@ -20,8 +22,10 @@
 
 mod draw;
 mod engine;
+mod news;
 pub mod page;
 mod pool;
+mod publish;
 mod request;
 pub mod simulation;
 mod tally;
@@ -32,7 +36,7 @@ use std::fmt::Write;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -45,7 +49,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::events::{Endpoint, Link};
 use page::Dates;
+use publish::Publisher;
 use simulation::{Setup, State, Truth};
 
 /// Bytes of one chunk, all ranks together: 464 tokens of about 36 kB.
@@ -57,6 +63,9 @@ const CATCH_UP: Duration = Duration::from_secs(3600);
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted, most likely for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often the clock is looked at while events are published.
+const TICK: Duration = Duration::from_millis(50);
 
 const METRICS_TYPE: &str = "text/plain; version=1.0.0; charset=utf-8";
 const JSON_TYPE: &str = "application/json";
@@ -85,6 +94,8 @@ struct Live {
     state: State,
     dates: Dates,
     seen: Instant,
+    /// One for each engine, where events are published.
+    publishers: Vec<Publisher>,
 }
 
 impl Demo {
@@ -92,24 +103,47 @@ impl Demo {
     pub fn new(options: Options) -> Demo {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let dates = Dates { epoch, speed: options.speed };
-        Demo(Arc::new(Mutex::new(Live { state: State::new(options.setup), dates, seen: Instant::now() })))
+        let state = State::new(options.setup);
+        Demo(Arc::new(Mutex::new(Live { state, dates, seen: Instant::now(), publishers: Vec::new() })))
     }
 
-    /// The page of this moment, and the truth behind it. Time passes here only; there is no task behind it.
+    /// Publishes the KV cache events of both engines from now on: where to follow them.
+    ///
+    /// # Errors
+    /// What the system says where no port can be had.
+    pub fn publish(&self) -> io::Result<Vec<Endpoint>> {
+        let mut live = self.live();
+        live.publishers = vec![Publisher::start()?, Publisher::start()?];
+        live.state.listen();
+        let endpoint = |publisher: &Publisher| Endpoint {
+            link: Link::Connect(publisher.events.clone()),
+            replay: Some(publisher.replay.clone()),
+            topic: String::new(),
+        };
+        Ok(live.publishers.iter().map(endpoint).collect())
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The page of this moment, and the truth behind it. Time passes here, and beside it only while events are
+    /// published.
     pub fn page(&self) -> (String, Vec<Truth>) {
-        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live();
         live.catch_up();
         (page::page(&live.state, live.dates), live.state.truth())
     }
 
     /// The truth of the moment at which the last page was written.
     pub fn truth(&self) -> Vec<Truth> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).state.truth()
+        self.live().state.truth()
     }
 
     /// Answers on `listener` until the future is dropped; its connections end with it.
     pub async fn serve(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
+        let publishes = !self.live().publishers.is_empty();
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -120,6 +154,7 @@ impl Demo {
                     }
                 },
                 Some(_) = connections.join_next() => {}
+                () = tokio::time::sleep(TICK), if publishes => self.live().catch_up(),
             }
         }
     }
@@ -158,6 +193,12 @@ impl Live {
         let passed = now.duration_since(self.seen).as_secs_f64() * self.dates.speed;
         self.seen = now;
         self.state.advance(Duration::try_from_secs_f64(passed).map_or(CATCH_UP, |passed| passed.min(CATCH_UP)));
+        for batch in self.state.take_batches() {
+            let payload = news::encode(&batch, self.dates.unix(batch.seconds));
+            if let Some(publisher) = self.publishers.get(batch.engine) {
+                publisher.send(payload, batch.restarted);
+            }
+        }
     }
 }
 
@@ -191,6 +232,19 @@ pub async fn start(options: Options) -> io::Result<(SocketAddr, impl Future<Outp
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     Ok((address, Demo::new(options).serve(listener)))
+}
+
+/// The same with KV cache events, and where to follow them.
+///
+/// # Errors
+/// What the system says where no port can be had.
+pub async fn start_publishing(
+    options: Options,
+) -> io::Result<(SocketAddr, Vec<Endpoint>, impl Future<Output = ()> + Send)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let (address, demo) = (listener.local_addr()?, Demo::new(options));
+    let endpoints = demo.publish()?;
+    Ok((address, endpoints, demo.serve(listener)))
 }
 
 /// What to print when both servers are up.

@@ -30,12 +30,14 @@ pub(super) struct Pool {
     idle: BTreeMap<u64, Chunk>,
     uses: u64,
     evicted: u64,
+    /// Evicted since somebody asked.
+    lost: Vec<Chunk>,
 }
 
 impl Pool {
     /// An empty pool.
     pub(super) fn new(capacity: usize) -> Pool {
-        Pool { capacity, slots: BTreeMap::new(), idle: BTreeMap::new(), uses: 0, evicted: 0 }
+        Pool { capacity, slots: BTreeMap::new(), idle: BTreeMap::new(), uses: 0, evicted: 0, lost: Vec::new() }
     }
 
     /// Whether the chunk is resident.
@@ -66,6 +68,11 @@ impl Pool {
     /// Chunks that lost their slot to another since the pool was made.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
+    }
+
+    /// Chunks that lost their slot since the last call.
+    pub(super) fn take_lost(&mut self) -> Vec<Chunk> {
+        std::mem::take(&mut self.lost)
     }
 
     /// Whether the chunk is resident and unpinned.
@@ -101,6 +108,7 @@ impl Pool {
         let Some((_, oldest)) = self.idle.pop_first() else { return false };
         self.slots.remove(&oldest);
         self.evicted += 1;
+        self.lost.push(oldest);
         true
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::CHUNK_BYTES;
 use super::engine::{BLOCK_TOKENS, Engine, STEP};
+use super::news::Batch;
 use super::tier::TIER_CHUNKS;
 
 /// What a simulation is made of.
@@ -34,6 +35,9 @@ pub struct State {
     setup: Setup,
     owed: Duration,
     steps: u64,
+    /// What the engines announced, while anybody listens.
+    batches: Option<Vec<Batch>>,
+    restarted: [bool; 2],
     /// Requests finished by engines that have restarted since.
     finished_before: u64,
 }
@@ -71,7 +75,15 @@ impl State {
     /// Two engines that have just started; engine 0 has a disk tier behind its RAM tier.
     pub fn new(setup: Setup) -> State {
         let engines = [Engine::new("0", true, setup.seed), Engine::new("1", false, setup.seed.wrapping_add(1))];
-        State { engines, setup, owed: Duration::ZERO, steps: 0, finished_before: 0 }
+        State {
+            engines,
+            setup,
+            owed: Duration::ZERO,
+            steps: 0,
+            batches: None,
+            restarted: [false; 2],
+            finished_before: 0,
+        }
     }
 
     /// Lets simulated time pass. What is less than one step is kept for the next call, so only the sum counts.
@@ -82,7 +94,28 @@ impl State {
             self.owed -= step;
             self.steps += 1;
             self.engines.iter_mut().for_each(Engine::step);
+            self.gather_news();
             self.restart_if_due();
+        }
+    }
+
+    /// Keeps what the engines announce from now on.
+    pub(super) fn listen(&mut self) {
+        self.batches = Some(Vec::new());
+    }
+
+    /// What was announced since the last call.
+    pub(super) fn take_batches(&mut self) -> Vec<Batch> {
+        self.batches.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn gather_news(&mut self) {
+        for (at, engine) in self.engines.iter_mut().enumerate() {
+            let news = engine.take_news();
+            if let Some(batches) = self.batches.as_mut().filter(|_| !news.is_empty()) {
+                let restarted = std::mem::take(&mut self.restarted[at]);
+                batches.push(Batch { engine: at, seconds: engine.now(), restarted, news });
+            }
         }
     }
 
@@ -96,6 +129,9 @@ impl State {
 
     /// Restarts one engine: counters at 0, RAM tier empty, files of the disk tier still there.
     pub fn restart(&mut self, engine: usize) {
+        if let Some(restarted) = self.restarted.get_mut(engine) {
+            *restarted = true;
+        }
         if let Some(engine) = self.engines.get_mut(engine) {
             self.finished_before += engine.tally.finished();
             engine.restart();

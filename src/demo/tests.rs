@@ -473,3 +473,30 @@ fn the_greeting_names_both_addresses_and_three_commands() {
     );
     assert!(text.contains("engine    http://127.0.0.1:4001/metrics\n  exporter  http://127.0.0.1:4002/metrics\n"));
 }
+
+#[test]
+fn what_an_engine_announces_is_what_its_tier_holds() {
+    use crate::events::fold::Fold;
+    use crate::events::wire::Batch;
+
+    let mut state = State::new(Setup::default());
+    state.listen();
+    let mut folds = [Fold::new(false, 1 << 30), Fold::new(false, 1 << 30)];
+    let mut batch = Batch::default();
+    for _ in 0..60 {
+        state.advance(Duration::from_secs(30));
+        for news in state.take_batches() {
+            batch.decode(&super::news::encode(&news, news.seconds)).unwrap();
+            assert_eq!(batch.rank as usize, news.engine);
+            folds[news.engine].apply(&batch);
+        }
+        for (fold, (truth, engine)) in folds.iter().zip(state.truth().iter().zip(&state.engines)) {
+            let (view, filling) = (fold.view(), engine.tier.storing() + engine.tier.promoting());
+            assert!(view.bounds.is_exact());
+            assert_eq!((view.bounds.sure + filling as u64) * CHUNK_BYTES, truth.occupied_bytes);
+            assert_eq!(view.evicted * CHUNK_BYTES, truth.evicted_bytes);
+            assert_eq!(view.resets, [0; 4]);
+        }
+    }
+    assert!(folds.iter().all(|fold| fold.view().evicted > 1000 && fold.view().restored > 100));
+}

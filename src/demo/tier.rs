@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::CHUNK_BYTES;
 use super::draw::Draw;
+use super::news::News;
 use super::pool::{Chunk, Pool};
 use super::tally::Tally;
 
@@ -73,6 +74,7 @@ pub(super) struct Tier {
     owed: Vec<Vec<Chunk>>,
     stall: (f64, f64),
     draw: Draw,
+    news: Vec<News>,
 }
 
 impl Tier {
@@ -85,6 +87,7 @@ impl Tier {
             owed: Vec::new(),
             stall: (0.0, 0.0),
             draw: Draw::new(seed),
+            news: Vec::new(),
         }
     }
 
@@ -93,6 +96,18 @@ impl Tier {
         self.pool = Pool::new(TIER_CHUNKS);
         self.copies.clear();
         self.owed.clear();
+        self.news.clear();
+    }
+
+    /// What became ready or was evicted since the last call.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        self.note_evictions();
+        std::mem::take(&mut self.news)
+    }
+
+    /// Evictions come before the stores that they made room for.
+    fn note_evictions(&mut self) {
+        self.news.extend(self.pool.take_lost().into_iter().map(News::Evicted));
     }
 
     /// Whether a disk tier lies behind the RAM tier.
@@ -194,6 +209,10 @@ impl Tier {
             Way::Promotion => Tier::count_promotion(copy, tally),
             Way::Cascade if !copy.fails => self.disk.iter_mut().for_each(|disk| disk.extend(&copy.chunks)),
             _ => {}
+        }
+        if !copy.fails && matches!(copy.way, Way::Store | Way::Promotion) {
+            self.note_evictions();
+            self.news.extend(copy.chunks.iter().copied().map(News::Stored));
         }
         for chunk in &copy.chunks {
             if copy.fails && copy.way == Way::Promotion { self.pool.discard(*chunk) } else { self.pool.unpin(*chunk) }

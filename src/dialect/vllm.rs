@@ -12,6 +12,7 @@ const PROMPT_BY_SOURCE: &str = "vllm:prompt_tokens_by_source_total";
 const PROMPT_RECOMPUTED: &str = "vllm:prompt_tokens_recomputed_total";
 const CACHED_BY_SOURCE: &str = "vllm:prompt_tokens_cached_by_source_total";
 const EXTERNAL_HITS: &str = "vllm:external_prefix_cache_hits_total";
+const EXTERNAL_QUERIES: &str = "vllm:external_prefix_cache_queries_total";
 const FINISHED_PROMPT: &str = "vllm:request_prompt_tokens_sum";
 const FINISHED_COMPUTED: &str = "vllm:request_prefill_kv_computed_tokens_sum";
 const FINISHED_PREFILL: &str = "vllm:request_prefill_time_seconds_sum";
@@ -33,6 +34,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         PROMPT_RECOMPUTED,
         CACHED_BY_SOURCE,
         EXTERNAL_HITS,
+        EXTERNAL_QUERIES,
         FINISHED_PROMPT,
         FINISHED_COMPUTED,
         FINISHED_PREFILL,
@@ -128,6 +130,7 @@ fn served_tokens(page: &Exposition<'_>, snapshot: &mut Snapshot) {
         };
         engine.served_tokens.entry(source.to_owned()).or_insert(fact);
     });
+    facts(page, snapshot, EXTERNAL_QUERIES, |engine, _, fact| first(&mut engine.external_queries, fact));
     facts(page, snapshot, EXTERNAL_HITS, |engine, _, fact| {
         first(&mut engine.external_hits, fact);
         if !by_tier {

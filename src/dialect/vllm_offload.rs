@@ -150,6 +150,7 @@ fn config_info(page: &Exposition<'_>, snapshot: &mut Snapshot) {
         });
     });
     facts(page, snapshot, ALLOCATED, |engine, _, fact| {
+        first(&mut ram(engine).allocated, fact);
         if let Some(slots) = &mut ram(engine).slots {
             first(&mut slots.allocated, fact);
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 
 use super::target::Fetch;
+use crate::events::{Events, ledger::Told};
 use crate::family::encode;
 use crate::pipeline::{self, Outcome, PageReport, Source};
 use crate::settings::{HostFacts, Settings};
@@ -23,6 +24,8 @@ pub(super) struct Blend {
     pub(super) sources: Vec<Source>,
     pub(super) facts: HostFacts,
     pub(super) outcome: Outcome,
+    /// What the event streams say of these pages' engines.
+    pub(super) told: Vec<Told>,
     pub(super) derived: Bytes,
     /// Our own code panicked over these pages.
     pub(super) broke: bool,
@@ -35,25 +38,37 @@ impl Round {
     }
 
     /// What there is of this round, made now if nobody has. `true` when it was.
-    pub(super) fn blend(&self, settings: &Settings, facts: impl FnOnce() -> HostFacts) -> (Arc<Blend>, bool) {
+    pub(super) fn blend(
+        &self,
+        settings: &Settings,
+        events: Option<&Events>,
+        facts: impl FnOnce() -> HostFacts,
+    ) -> (Arc<Blend>, bool) {
         let mut last = self.main.blend.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blend) = last.as_ref().filter(|blend| blend.is_of(&self.extras)) {
             return (Arc::clone(blend), false);
         }
-        let blend = Arc::new(Blend::new(self, settings, facts()));
+        let blend = Arc::new(Blend::new(self, settings, events, facts()));
         *last = Some(Arc::clone(&blend));
         (blend, true)
     }
 }
 
 impl Blend {
-    fn new(round: &Round, settings: &Settings, facts: HostFacts) -> Blend {
+    fn new(round: &Round, settings: &Settings, events: Option<&Events>, mut facts: HostFacts) -> Blend {
+        let statuses = events.map(Events::look).unwrap_or_default();
+        facts.streams = events.map(|events| events.streams(&statuses)).unwrap_or_default();
         let sources: Vec<Source> = round.fetches().filter_map(|fetch| fetch.result.as_ref().ok()).cloned().collect();
         // The pipeline is pure: nothing of it is left half done behind a panic.
         let outcome = catch_unwind(AssertUnwindSafe(|| pipeline::process(&sources, settings, &facts)));
-        let (outcome, broke) = outcome.map_or_else(|_| (Outcome::default(), true), |outcome| (outcome, false));
+        let (mut outcome, broke) = outcome.map_or_else(|_| (Outcome::default(), true), |outcome| (outcome, false));
+        let mut told = Vec::new();
+        if let Some(events) = events {
+            told = events.meet(&statuses, &outcome.snapshot.engines, &outcome.residents);
+            outcome.families.extend(events.engine_families(&told));
+        }
         let derived = Bytes::from(encode(&outcome.families));
-        Blend { extras: round.extras.clone(), sources, facts, outcome, derived, broke }
+        Blend { extras: round.extras.clone(), sources, facts, outcome, told, derived, broke }
     }
 
     fn is_of(&self, extras: &[Arc<Fetch>]) -> bool {

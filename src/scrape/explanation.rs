@@ -14,6 +14,8 @@ pub(super) struct Explanation<'a> {
     /// What the pipeline says, where there was a page.
     pub(super) explained: Option<&'a str>,
     pub(super) collectors: &'a [Health],
+    /// What is said of the event streams.
+    pub(super) events: String,
 }
 
 /// One upstream.
@@ -32,7 +34,8 @@ impl fmt::Display for Explanation<'_> {
         if let Some(explained) = self.explained {
             writeln!(f, "\n{}", explained.trim_end())?;
         }
-        self.collectors.iter().try_for_each(|health| collector(f, health))
+        self.collectors.iter().try_for_each(|health| collector(f, health))?;
+        f.write_str(&self.events)
     }
 }
 

@@ -18,6 +18,7 @@ use self::blend::{Blend, Round};
 use self::explanation::{Explanation, Seen};
 use self::health::Warned;
 use self::target::{Fetch, Target};
+use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
@@ -33,6 +34,7 @@ pub struct Scraper {
     extras: Vec<Arc<Target>>,
     settings: Settings,
     host: Host,
+    events: Option<Events>,
     warned: Mutex<Warned>,
     started: f64,
 }
@@ -56,9 +58,16 @@ impl Scraper {
             extras: extras.into_iter().map(target).collect(),
             settings,
             host,
+            events: None,
             warned: Mutex::default(),
             started,
         }
+    }
+
+    /// The same with KV cache events beside the pages.
+    #[must_use]
+    pub fn with_events(self, events: Option<Events>) -> Scraper {
+        Scraper { events, ..self }
     }
 
     /// What is scraped, fit for people: names and addresses, the main one first.
@@ -79,6 +88,7 @@ impl Scraper {
         let difference = claimed.map(|fact| self.host.lmcache_difference(fact.value, &look));
         let mut families = look.families;
         families.extend(difference);
+        families.extend(events::families::endpoint_families(&self.statuses()));
         families.extend(own::upstream_families(&self.visits(&round, &blend)));
         families.extend(own::process_families(&BUILD, self.started, &process::read()));
         let own = Bytes::from(encode(&families));
@@ -101,6 +111,11 @@ impl Scraper {
             upstreams: seen.collect(),
             explained: explained.as_deref().filter(|_| !blend.sources.is_empty()),
             collectors: &self.look().collectors,
+            events: self
+                .events
+                .as_ref()
+                .map(|events| events.explain(&self.statuses(), &blend.told))
+                .unwrap_or_default(),
         }
         .to_string()
     }
@@ -141,7 +156,7 @@ impl Scraper {
     }
 
     fn blend(&self, round: &Round) -> Arc<Blend> {
-        let (blend, new) = round.blend(&self.settings, || self.facts());
+        let (blend, new) = round.blend(&self.settings, self.events.as_ref(), || self.facts());
         if new {
             self.warn(&blend.outcome.warnings);
         }
@@ -156,6 +171,11 @@ impl Scraper {
     fn facts(&self) -> HostFacts {
         let upstream_is_local = self.targets().all(|target| target.client.options().address.is_local());
         HostFacts { upstream_is_local, ..self.look().facts }
+    }
+
+    /// How the event streams are; none where none are followed.
+    fn statuses(&self) -> Vec<Arc<events::Status>> {
+        self.events.as_ref().map(Events::look).unwrap_or_default()
     }
 
     fn visits<'a>(&'a self, round: &'a Round, blend: &'a Blend) -> Vec<Visit<'a>> {

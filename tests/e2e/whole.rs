@@ -82,6 +82,23 @@ fn the_demo_runs_by_itself_and_says_where() {
 }
 
 #[test]
+fn the_demo_publishes_events_that_tell_the_truth_about_its_tiers() {
+    let mut demo = command(&["demo", "--web.listen-address", "127.0.0.1:0"]);
+    let exporter = Exporter::spawn(&mut demo);
+    let share = |engine: &str| {
+        let start = "kvtier_tier_predicted_reload_ratio{";
+        let body = exporter.metrics().body;
+        let mut lines = body.lines().filter(|line| line.starts_with(start) && line.contains("size=\"2\""));
+        lines.any(|line| line.contains(&format!("engine=\"{engine}\"")))
+    };
+    until("both engines are measured and other sizes predicted", || share("0") && share("1"));
+    let body = exporter.metrics().body;
+    let exact = |line: &&str| line.starts_with("kvtier_tier_resident_exact{") && line.ends_with(" 1");
+    assert_eq!(body.lines().filter(exact).count(), 2);
+    assert_eq!(body.matches("bound_basis=\"measured\"").count(), 2);
+}
+
+#[test]
 fn what_lmcache_believes_is_held_against_the_directory() {
     const LMCACHE: &str = "lmcache:local_storage_usage{model_name=\"m\",role=\"worker\",worker_id=\"0\"} 1048576\n";
     let (root, tier) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -87,8 +87,9 @@ fn unworked() -> Value {
 /// All captures, by name.
 pub fn all() -> Vec<Capture> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let is_capture = |path: &PathBuf| path.join("about.md").is_file();
     let mut folders: Vec<PathBuf> =
-        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(is_capture).collect();
     folders.sort();
     assert!(!folders.is_empty());
     folders.iter().map(|folder| Capture::read(folder)).collect()

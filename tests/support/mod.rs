@@ -13,5 +13,6 @@ pub mod own;
 pub mod page;
 pub mod peers;
 pub mod reader;
+pub mod stream;
 pub mod strict;
 pub mod verdicts;

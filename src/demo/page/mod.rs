@@ -24,7 +24,7 @@ pub struct Dates {
 
 impl Dates {
     /// Unix time of a simulated second.
-    fn unix(&self, seconds: f64) -> f64 {
+    pub(super) fn unix(&self, seconds: f64) -> f64 {
         self.epoch + seconds / self.speed
     }
 }

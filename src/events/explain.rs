@@ -1,0 +1,117 @@
+//! What `/debug` says of the event streams. Pure.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::fold::View;
+use super::ledger::{Limits, Told};
+use super::sizing::{MULTIPLES, Prediction};
+use super::{Reset, Resident, Status};
+
+/// One paragraph an endpoint, and one an engine that has a stream.
+pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> String {
+    let mut text = String::new();
+    for status in statuses {
+        endpoint(&mut text, status);
+    }
+    for one in told {
+        line(&mut text, 0, &format!("\nevents of engine {:?} of model {:?}", one.engine.engine, one.engine.model_name));
+        line(&mut text, 1, &format!("endpoint  {}", one.status.endpoint));
+        match one.resident {
+            Some(found) => resident(&mut text, &found),
+            None => line(
+                &mut text,
+                1,
+                "resident  not told: the stream is not up to date, or the page does not show vLLM's own OffloadingConnector, which alone announces all that it stores and evicts",
+            ),
+        }
+        match &one.prediction {
+            Ok(prediction) => predicted(&mut text, prediction, limits),
+            Err(why) => line(&mut text, 1, &format!("other sizes  unknown: {why}")),
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, depth: usize, what: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}{what}", "  ".repeat(depth));
+}
+
+fn endpoint(text: &mut String, status: &Status) {
+    line(text, 0, &format!("\nevents {}", status.endpoint));
+    let state = match (&status.failure, status.up, status.current) {
+        (Some((reason, why)), ..) => format!("down ({reason}): {why}"),
+        (None, false, _) => "not connected yet".to_owned(),
+        (None, true, false) => "up; what was missed is being replayed".to_owned(),
+        (None, true, true) => "up".to_owned(),
+    };
+    line(text, 1, &format!("state     {state}"));
+    let last = status.last_seq.map_or_else(
+        || "no batch yet: does the engine publish, and does its topic begin with --events.topic?".to_owned(),
+        |seq| format!("{seq}"),
+    );
+    line(text, 1, &format!("last seq  {last}"));
+    line(text, 1, &format!("batches   {} ({} replayed), {} gaps", status.batches, status.replayed, status.gaps));
+    for (reason, count) in &status.errors {
+        line(text, 1, &format!("failures  {reason}: {count}"));
+    }
+    if let Some(view) = &status.view {
+        fold(text, view);
+    }
+}
+
+fn fold(text: &mut String, view: &View) {
+    let bounds = view.bounds;
+    line(text, 1, &format!("rank      {}", view.rank));
+    line(
+        text,
+        1,
+        &format!("chunks    {} surely in the tier, {} at most of those announced", bounds.sure, bounds.possible),
+    );
+    if bounds.strangers {
+        line(text, 2, "there may be others from before the stream was followed, or from a gap");
+    }
+    if bounds.full {
+        line(text, 2, "the tier is full: it evicts");
+    }
+    line(
+        text,
+        1,
+        &format!("since     {} stored, {} evicted, {} of them stored again", view.stored, view.evicted, view.restored),
+    );
+    for ((_, kind), count) in Reset::NAMED.iter().zip(view.resets).filter(|(_, count)| *count > 0) {
+        line(text, 2, &format!("resets judged {kind}: {count}"));
+    }
+    if view.one_in > 1 {
+        line(text, 2, &format!("one chunk in {} is followed one by one, for want of --events.max-bytes", view.one_in));
+    }
+}
+
+fn resident(text: &mut String, resident: &Resident) {
+    let number = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
+    let how = if resident.exact { "exact" } else { "bounds" };
+    let (low, high) = resident.bytes();
+    line(text, 1, &format!("resident  {} to {} bytes ({how})", number(low), number(high)));
+    line(text, 1, &format!("chunk     {} bytes", number(resident.chunk_bytes)));
+    line(text, 1, &format!("slots     {}", number(resident.slots)));
+}
+
+fn predicted(text: &mut String, prediction: &Prediction, limits: Limits) {
+    let Prediction { measured, error, asked, seconds, .. } = prediction;
+    let shown = if prediction.holds(limits.max_error) { "shown" } else { "not shown: above --events.max-error" };
+    line(text, 1, &format!("other sizes  {asked} tokens asked in {seconds:.0} s, {measured:.4} of them reloaded"));
+    line(text, 2, &format!("predicted less measured at the present size: {error:+.4} ({shown})"));
+    let share = |share: Option<f64>| share.map_or_else(|| "unknown".to_owned(), |share| format!("{share:.4}"));
+    for (((_, size), replayed), returned) in MULTIPLES.iter().zip(prediction.shares).zip(prediction.by_returns) {
+        line(
+            text,
+            2,
+            &format!(
+                "{size} times: {} by replay, {} by what came back after eviction",
+                share(replayed),
+                share(returned)
+            ),
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! The whole program beside a real ZeroMQ publisher that replays what a real engine published.
+
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "a test crate has no readers, and shares its helpers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper that panics is a failed test")]
+
+#[path = "support/program/mod.rs"]
+mod program;
+#[path = "support/publisher.rs"]
+mod publisher;
+#[path = "support/stream.rs"]
+mod stream;
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use program::exporter::Exporter;
+use program::until;
+use program::upstream::{Upstream, ok};
+use publisher::{Publisher, Replay};
+use stream::{Message, messages, page, truth};
+
+const RUN: &str = "r08/stream.bin.gz";
+/// Labels of the engine on the captured pages.
+const ENGINE: &str = r#"model_name="tiny-llama",engine="0",tier="ram""#;
+
+/// An upstream whose page can be changed.
+struct Engine {
+    upstream: Upstream,
+    page: Arc<Mutex<String>>,
+}
+
+impl Engine {
+    fn start(name: &str) -> Engine {
+        let shown = Arc::new(Mutex::new(page(name)));
+        let served = Arc::clone(&shown);
+        Engine { upstream: Upstream::start(move |_| vec![ok(served.lock().unwrap().as_bytes())]), page: shown }
+    }
+
+    fn show(&self, name: &str) {
+        *self.page.lock().unwrap() = page(name);
+    }
+}
+
+/// An exporter with these flags and a tier of 8 MiB, in front of an idle engine.
+fn exporter(engine: &Engine, flags: &[&str]) -> Exporter {
+    Exporter::start(&engine.upstream.url(), &[&["--tier.size=8MiB"][..], flags].concat())
+}
+
+fn value(page: &str, family: &str, labels: &str) -> Option<f64> {
+    let series = format!("{family}{{{labels}}} ");
+    page.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok())
+}
+
+/// A number about the only endpoint, whatever its address is.
+fn endpoint(exporter: &Exporter, family: &str) -> Option<f64> {
+    let start = format!("kvtier_events_{family}{{endpoint=");
+    exporter.metrics().body.lines().find(|line| line.starts_with(&start))?.rsplit(' ').next()?.parse().ok()
+}
+
+fn until_last_seq(exporter: &Exporter, seq: i64) {
+    until("the last batch is taken in", || endpoint(exporter, "last_seq") == Some(seq as f64));
+}
+
+fn of_tier(exporter: &Exporter, family: &str) -> Option<f64> {
+    value(&exporter.metrics().body, &format!("kvtier_tier_{family}"), ENGINE)
+}
+
+/// Chunks that the real tier held ready when the batch was made; the time stands behind two bytes of head.
+fn ready_at(run: &str, message: &Message) -> u64 {
+    let at = f64::from_be_bytes(message.payload()[2..10].try_into().unwrap());
+    let calls = truth(run);
+    calls[..calls.partition_point(|call| call.at <= at)].last().map_or(0, stream::Call::ready)
+}
+
+#[test]
+fn a_stream_makes_the_fill_a_measurement_and_tells_what_other_sizes_would_reload() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter =
+        exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..1]);
+    until_last_seq(&exporter, 0);
+    publisher.publish(&all[1..]);
+    until_last_seq(&exporter, 1238);
+    engine.show("r08/after.prom.gz");
+    let body = exporter.metrics().body;
+    let tier = |family: &str, more: &str| value(&body, &format!("kvtier_tier_{family}"), &format!("{ENGINE}{more}"));
+    // At the end all 512 chunks of 16384 bytes are taken.
+    assert_eq!(ready_at("r08", &all[1238]), 512);
+    for bound in ["low", "high"] {
+        assert_eq!(tier("resident_bytes", &format!(",bound=\"{bound}\"")), Some(8_388_608.0));
+        assert_eq!(tier("resident_ratio", &format!(",bound=\"{bound}\"")), Some(1.0));
+    }
+    assert_eq!(tier("resident_exact", ""), Some(1.0));
+    assert_eq!((tier("stored_chunks_total", ""), tier("evicted_chunks_total", "")), (Some(4533.0), Some(4021.0)));
+    assert_eq!(tier("age_at_eviction_seconds_count", ""), Some(4021.0));
+    assert!(body.contains("bound_basis=\"measured\""));
+    // 831, 2225, 3682 and 4804 chunks of 32 tokens at half, one, two and four times, of 224,863 tokens asked.
+    for (size, chunks) in [("0.5", 831.0), ("1", 2225.0), ("2", 3682.0), ("4", 4804.0)] {
+        let share = tier("predicted_reload_ratio", &format!(",size=\"{size}\"")).unwrap();
+        assert!((share - chunks * 32.0 / 224_863.0).abs() < 0.01, "{size}: {share}");
+    }
+    assert!(tier("prediction_error_ratio", "").unwrap().abs() < 0.01);
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains("8388608 to 8388608 bytes (exact)"), "{debug}");
+    assert_eq!(endpoint(&exporter, "gaps_total"), Some(0.0));
+    // Prompts never leave the socket: no list of numbers stands anywhere in what we say.
+    assert!(!debug.contains("token_ids") && exporter.log().iter().all(|line| !line.contains("token_ids")));
+}
+
+#[test]
+fn the_measured_fill_replaces_the_gauge_while_the_tier_fills() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter = exporter(&engine, &["--events", &publisher.address()]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..60]);
+    until_last_seq(&exporter, 59);
+    // The page of the end, whose bytes and slots tell the bytes of a chunk.
+    engine.show("r08/after.prom.gz");
+    let ready = ready_at("r08", &all[59]) as f64;
+    assert!(0.0 < ready && ready < 512.0);
+    let body = exporter.metrics().body;
+    assert_eq!(value(&body, "kvtier_tier_fill_upper_bound_bytes", ENGINE), Some(ready * 16384.0));
+    let gauge = value(&body, "vllm:kv_offload_cpu_cache_usage_perc", r#"engine="0",model_name="tiny-llama""#);
+    assert_eq!(gauge, Some(ready / 512.0));
+}
+
+#[test]
+fn what_was_published_before_the_subscription_is_replayed_in_either_framing() {
+    for framing in [Replay::Old, Replay::New] {
+        let (mut publisher, engine, all) =
+            (Publisher::bind(0, framing), Engine::start("r08/before.prom.gz"), messages(RUN));
+        publisher.publish(&all[..200]);
+        let exporter =
+            exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
+        until_last_seq(&exporter, 199);
+        publisher.subscribed(1);
+        publisher.publish(&all[200..300]);
+        until_last_seq(&exporter, 299);
+        assert_eq!(publisher.asked()[0], 0);
+        assert_eq!(
+            (endpoint(&exporter, "gaps_total"), endpoint(&exporter, "replayed_batches_total")),
+            (Some(0.0), Some(200.0))
+        );
+        assert_eq!(of_tier(&exporter, "resident_exact"), Some(1.0));
+    }
+}
+
+#[test]
+fn a_hole_is_filled_by_replay_and_one_that_is_not_leaves_bounds() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter =
+        exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..100]);
+    publisher.hide(&all[100..120]);
+    publisher.publish(&all[120..200]);
+    until_last_seq(&exporter, 199);
+    assert_eq!((endpoint(&exporter, "gaps_total"), endpoint(&exporter, "batches_total")), (Some(0.0), Some(200.0)));
+    assert_eq!(of_tier(&exporter, "resident_exact"), Some(1.0));
+    assert!(publisher.asked().contains(&100));
+    publisher.publish(&all[230..300]);
+    until_last_seq(&exporter, 299);
+    assert_eq!(endpoint(&exporter, "gaps_total"), Some(1.0));
+    assert_eq!(of_tier(&exporter, "resident_exact"), Some(0.0));
+}
+
+#[test]
+fn an_engine_that_restarts_begins_anew() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter = exporter(&engine, &["--events", &publisher.address()]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..300]);
+    until_last_seq(&exporter, 299);
+    let stored = of_tier(&exporter, "stored_chunks_total").unwrap();
+    publisher.kill();
+    until("the exporter has noticed", || endpoint(&exporter, "up") == Some(0.0));
+    let mut again = Publisher::bind(publisher.port, Replay::New);
+    again.subscribed(1);
+    again.publish(&all[..100]);
+    until_last_seq(&exporter, 99);
+    assert_eq!(endpoint(&exporter, "up"), Some(1.0));
+    assert!(of_tier(&exporter, "stored_chunks_total").unwrap() < stored);
+    assert_eq!(of_tier(&exporter, "resident_exact"), Some(1.0));
+    assert!(exporter.log().iter().any(|line| line.contains("the engine has restarted")));
+}
+
+#[test]
+fn a_publisher_that_comes_back_where_it_was_is_followed_without_a_gap() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter =
+        exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..100]);
+    until_last_seq(&exporter, 99);
+    // The connection alone breaks, as when a proxy between the two restarts: a new publisher goes on at 130.
+    publisher.kill();
+    until("the exporter has noticed", || endpoint(&exporter, "up") == Some(0.0));
+    let mut again = Publisher::bind(publisher.port, Replay::New);
+    again.subscribed(1);
+    again.publish_once(&all[100..140]);
+    until_last_seq(&exporter, 139);
+    assert_eq!((endpoint(&exporter, "gaps_total"), of_tier(&exporter, "resident_exact")), (Some(0.0), Some(1.0)));
+}
+
+#[test]
+fn a_wrong_topic_is_silence_that_debug_explains() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let flags = ["--events", &publisher.address(), "--events.topic", "other"];
+    let wrong = exporter(&engine, &flags);
+    let right = exporter(&engine, &["--events", &publisher.address(), "--events.topic", "k"]);
+    publisher.subscribed(2);
+    publisher.publish(&all[..50]);
+    until_last_seq(&right, 49);
+    assert_eq!((endpoint(&wrong, "up"), endpoint(&wrong, "last_seq")), (Some(1.0), None));
+    assert_eq!(of_tier(&wrong, "resident_exact"), None);
+    assert!(wrong.get("/debug").body.contains("does its topic begin with --events.topic?"));
+}
+
+#[test]
+fn an_engine_that_connects_is_waited_for_and_may_come_again() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (engine, all) = (Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter = exporter(&engine, &["--events.bind", &format!("tcp://127.0.0.1:{free}")]);
+    for _ in 0..2 {
+        let mut publisher = Publisher::connect(free);
+        publisher.subscribed(1);
+        publisher.publish(&all[..100]);
+        until_last_seq(&exporter, 99);
+        publisher.publish(&all[100..150]);
+        until_last_seq(&exporter, 149);
+        assert_eq!(of_tier(&exporter, "resident_exact"), Some(1.0));
+        publisher.kill();
+    }
+    assert_eq!(endpoint(&exporter, "batches_total"), Some(300.0));
+}
+
+#[test]
+fn what_is_no_batch_costs_the_connection_and_nothing_else() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter =
+        exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..10]);
+    until_last_seq(&exporter, 9);
+    for (times, frames) in
+        [(2, &[&b"kv"[..], &10_u64.to_be_bytes(), b"\x93\xc1"][..]), (3, &[b"kv", b"short", b"\x90"]), (4, &[b"alone"])]
+    {
+        publisher.raw(frames);
+        publisher.subscribed(times);
+    }
+    publisher.publish(&all[10..20]);
+    until_last_seq(&exporter, 19);
+    let body = exporter.metrics().body;
+    let errors = |reason: &str| {
+        let end = format!("reason=\"{reason}\"}} ");
+        let line = body.lines().find(|line| line.starts_with("kvtier_events_errors_total") && line.contains(&end));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+    };
+    assert_eq!((errors("malformed"), errors("protocol")), (Some(1.0), Some(2.0)));
+    assert_eq!(of_tier(&exporter, "resident_exact"), Some(1.0));
+}
+
+#[test]
+fn interchanged_endpoints_are_said() {
+    let (publisher, engine) = (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"));
+    let exporter = exporter(&engine, &["--events", &publisher.replay_address()]);
+    until("the failure is told", || exporter.get("/debug").body.contains("interchanged?"));
+    assert_eq!(endpoint(&exporter, "up"), Some(0.0));
+}
