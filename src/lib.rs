@@ -16,7 +16,8 @@
 //! |---|---|---|
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
 //! | [`log`] | how a log line is written | I/O |
-//! | [`server`] | routes, limits, drain | I/O |
+//! | [`server`] | listeners, routes, drain | I/O |
+//! | [`web`] | who may come in: TLS, users, limits | pure + I/O |
 //! | [`healthcheck`] | asks a running exporter whether it serves | I/O |
 //! | [`scrape`] | the way of one scrape: fetches, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
@@ -73,3 +74,4 @@ pub mod server;
 pub mod settings;
 pub mod status;
 pub mod upstream;
+pub mod web;

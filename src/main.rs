@@ -10,6 +10,7 @@ use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
+use kvtier_exporter::web::{Keeper, Limits};
 use kvtier_exporter::{commands, demo, healthcheck, log, own};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +48,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups are all that blocks here; a resolver that hangs must not gather threads.
+        // Name lookups and one password at a time are all that blocks here; a resolver that hangs must not gather
+        // threads.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;
@@ -82,6 +84,7 @@ async fn healthcheck(cli: &Cli, url: Option<Address>) -> Result<()> {
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
 async fn serve(cli: &Cli, upstream: Options, ready: impl FnOnce(SocketAddr)) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let web = Keeper::open(cli.web.config_file.as_deref())?;
     let listeners = server::bind(&cli.web.listen).await?;
     let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
     let extras = extras.collect::<Result<Vec<_>>>()?;
@@ -95,7 +98,8 @@ async fn serve(cli: &Cli, upstream: Options, ready: impl FnOnce(SocketAddr)) -> 
         tracing::info!(%address, path = cli.web.telemetry_path, "listening");
     }
     addresses.first().copied().map(ready);
-    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict };
+    let limits = Limits { requests: cli.web.max_requests, ..Limits::of_this_process() };
+    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict, web, limits };
     server::serve(listeners, site, async {
         tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
         tracing::info!("ending");

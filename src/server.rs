@@ -1,40 +1,46 @@
-//! Our own HTTP side: listeners, routes, limits, and an end that comes in time.
+//! Our own HTTP side: listeners, connections, routes, and an end that comes in time. Who may come in, how many and
+//! for how long is asked of [`crate::web`].
 //!
 //! It knows nothing of metrics but their content type. HTTP/1 only.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::Ipv6Addr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY};
+use hyper::body::{Body, Incoming};
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::cli::Listen;
 use crate::page;
 use crate::scrape::Scraper;
+use crate::web::{Crowd, Keeper, Limits, Pieces, Place, Verdict};
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Connections at a time; further ones wait in the kernel's queue.
-const MAX_CONNECTIONS: u32 = 512;
-/// For a request's head, and for the wait between requests of one connection. Longer than every usual scrape
-/// interval, so that no scrape meets a connection which is just being closed.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
-/// Also the most that a request's head may have.
+/// What hyper reads ahead and writes behind. A request whose head is twice as long is refused.
 const BUFFER: usize = 64 * 1024;
+/// Nobody sends us anything; a client that adds a little to its GET is not refused for it.
+const LARGEST_BODY: u64 = 4096;
+/// For whoever speaks HTTP where HTTPS is spoken.
+const NOT_PLAIN: &str = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
+    HTTPS is spoken here; set the scheme to https\n";
 /// How long running answers may take once the end was asked for.
 const DRAIN: Duration = Duration::from_secs(2);
 /// After a failed accept (out of descriptors, mostly), so that the loop does not spin.
@@ -66,6 +72,16 @@ pub struct Site {
     pub telemetry_path: String,
     /// 502 instead of 200 while the upstream is down.
     pub strict: bool,
+    /// TLS, users and headers that are in force.
+    pub web: Keeper,
+    /// How many, and for how long.
+    pub limits: Limits,
+}
+
+/// What all connections share.
+struct House {
+    site: Site,
+    crowd: Arc<Crowd>,
 }
 
 /// Opens a listener for each address.
@@ -94,57 +110,93 @@ async fn bind_one(listen: &Listen) -> io::Result<TcpListener> {
 
 /// Serves until `end` comes, then lets running answers finish for a short while.
 pub async fn serve(listeners: Vec<TcpListener>, site: Site, end: impl Future<Output = ()>) {
-    let (site, room) = (Arc::new(site), Arc::new(Semaphore::new(MAX_CONNECTIONS as usize)));
+    let crowd = Crowd::new(site.limits);
+    let house = Arc::new(House { site, crowd });
     let (ending, ended) = watch::channel(());
     let mut accepting = JoinSet::new();
     for listener in listeners {
-        accepting.spawn(accept(listener, Arc::clone(&site), Arc::clone(&room), ended.clone()));
+        accepting.spawn(accept(listener, Arc::clone(&house), ended.clone()));
     }
+    drop(ended);
     end.await;
     accepting.shutdown().await;
     ending.send_replace(());
-    // Every connection holds a place: when all places are free, all connections are done.
-    if timeout(DRAIN, room.acquire_many(MAX_CONNECTIONS)).await.is_err() {
+    // Every connection holds a receiver: when there is none left, all connections are done.
+    if timeout(DRAIN, ending.closed()).await.is_err() {
         tracing::warn!("some answers did not finish in time and are cut off");
     }
 }
 
-async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, ended: watch::Receiver<()>) {
+async fn accept(listener: TcpListener, house: Arc<House>, ended: watch::Receiver<()>) {
     let mut failing = false;
-    // The semaphore is never closed.
-    while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+    loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 failing = false;
-                let (site, ended) = (Arc::clone(&site), ended.clone());
-                tokio::spawn(async move {
-                    connection(stream, site, ended).await;
-                    drop(place);
-                });
+                match house.crowd.enter() {
+                    Some(place) => drop(tokio::spawn(connection(stream, Arc::clone(&house), place, ended.clone()))),
+                    None => tracing::debug!("a connection was closed: every place is taken by a running answer"),
+                }
             }
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(%error, "cannot accept connections, trying on");
                 }
+                house.crowd.make_room();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, mut ended: watch::Receiver<()>) {
+async fn connection(stream: TcpStream, house: Arc<House>, place: Place, mut ended: watch::Receiver<()>) {
     // Only a matter of speed.
     drop(stream.set_nodelay(true));
-    let service = service_fn(move |request| handle(Arc::clone(&site), request));
+    let Some(acceptor) = house.site.web.protection().tls.clone() else {
+        return exchange(stream, house, place, ended).await;
+    };
+    let secured = tokio::select! {
+        secured = secure(acceptor, stream) => secured,
+        reason = place.over() => Err(io::Error::other(reason)),
+        _ = ended.changed() => return,
+    };
+    match secured {
+        Ok(stream) => exchange(stream, house, place, ended).await,
+        Err(error) => tracing::debug!(%error, "a client's TLS handshake failed"),
+    }
+}
+
+/// The handshake. Who speaks plain HTTP here is told so, in plain HTTP.
+async fn secure(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    if first[0].is_ascii_uppercase() {
+        stream.write_all(NOT_PLAIN.as_bytes()).await?;
+        return Err(io::Error::other("it spoke plain HTTP"));
+    }
+    acceptor.accept(stream).await
+}
+
+/// Requests and answers, until one side has had enough.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    house: Arc<House>,
+    place: Place,
+    mut ended: watch::Receiver<()>,
+) {
+    let place = Arc::new(place);
+    let guest = Arc::clone(&place);
+    let service = service_fn(move |request| handle(Arc::clone(&house), Arc::clone(&guest), request));
     let mut connection = pin!(
         hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
+            // The place knows when it is over, and tells a new connection from one between two scrapes.
+            .header_read_timeout(None)
             .max_buf_size(BUFFER)
             .serve_connection(TokioIo::new(stream), service)
     );
     let result = tokio::select! {
         result = connection.as_mut() => result,
+        reason = place.over() => return tracing::debug!(reason, "a client's connection was closed"),
         _ = ended.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -179,25 +231,81 @@ fn route(path: &str, telemetry_path: &str) -> Option<Route> {
     }
 }
 
-async fn handle(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Pieces>, Infallible> {
-    let Some(route) = route(request.uri().path(), &site.telemetry_path) else {
-        return Ok(plain(StatusCode::NOT_FOUND, format!("not found; the metrics are at {}\n", site.telemetry_path)));
+async fn handle(
+    house: Arc<House>,
+    place: Arc<Place>,
+    request: Request<Incoming>,
+) -> Result<Response<Pieces>, Infallible> {
+    let protection = house.site.web.protection();
+    let mut response = match protection.users.check(request.headers().get(AUTHORIZATION)).await {
+        Verdict::Granted => admit(&house, &place, request).await,
+        Verdict::Denied => denied(),
+        Verdict::Busy => busy("too many passwords wait to be checked; try again\n".to_owned()),
+    };
+    for (name, value) in &protection.headers {
+        response.headers_mut().insert(name, value.clone());
+    }
+    Ok(response)
+}
+
+/// The answer, if there is a turn for it.
+async fn admit(house: &House, place: &Place, request: Request<Incoming>) -> Response<Pieces> {
+    if request.body().size_hint().upper().is_none_or(|bytes| bytes > LARGEST_BODY) {
+        let response = plain(StatusCode::PAYLOAD_TOO_LARGE, "nothing can be sent here, only asked for\n".to_owned());
+        return with(response, CONNECTION, HeaderValue::from_static("close"));
+    }
+    let route = route(request.uri().path(), &house.site.telemetry_path);
+    let turn = match route {
+        // A probe that fails because many look at us would have us restarted.
+        Some(Route::Healthy | Route::Ready) => Some(place.free_turn()),
+        _ => place.turn(),
+    };
+    match turn {
+        Some(turn) => respond(house, route, &request).await.map(|pieces| pieces.on(turn)),
+        None => crowded(house),
+    }
+}
+
+impl House {
+    async fn explanation(&self, patience: Duration) -> String {
+        self.site.scraper.explanation(patience).await + &self.site.web.explain() + &self.crowd.explain()
+    }
+}
+
+fn crowded(house: &House) -> Response<Pieces> {
+    let limit = house.site.limits.requests;
+    busy(format!("{limit} requests are being answered already; try again, or raise --web.max-requests\n"))
+}
+
+fn busy(text: String) -> Response<Pieces> {
+    with(plain(StatusCode::SERVICE_UNAVAILABLE, text), RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
+fn denied() -> Response<Pieces> {
+    let response =
+        plain(StatusCode::UNAUTHORIZED, "a user of --web.config.file and the password are needed\n".to_owned());
+    with(response, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kvtier-exporter\", charset=\"UTF-8\""))
+}
+
+async fn respond(house: &House, route: Option<Route>, request: &Request<Incoming>) -> Response<Pieces> {
+    let site = &house.site;
+    let Some(route) = route else {
+        return plain(StatusCode::NOT_FOUND, format!("not found; the metrics are at {}\n", site.telemetry_path));
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n".to_owned());
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return Ok(response);
+        let response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n".to_owned());
+        return with(response, ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     let header = request.headers().get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok());
     let patience = patience(header, site.scraper.timeout());
-    Ok(match route {
-        Route::Metrics => metrics(&site, patience).await,
-        Route::Debug => plain(StatusCode::OK, site.scraper.explanation(patience).await),
-        Route::Home => home(&site),
-        Route::Status => status(&site, patience).await,
+    match route {
+        Route::Metrics => metrics(site, patience).await,
+        Route::Debug => plain(StatusCode::OK, house.explanation(patience).await),
+        Route::Home => home(site),
+        Route::Status => status(site, patience).await,
         Route::Healthy => plain(StatusCode::OK, "healthy\n".to_owned()),
         Route::Ready => plain(StatusCode::OK, "ready\n".to_owned()),
-    })
+    }
 }
 
 async fn metrics(site: &Site, patience: Duration) -> Response<Pieces> {
@@ -248,38 +356,9 @@ fn answer(status: StatusCode, content_type: &'static str, pieces: Vec<Bytes>) ->
     response
 }
 
-/// A body that is sent piece by piece, so that a page of many megabytes is never copied together. hyper sets
-/// Content-Length from the size hint.
-struct Pieces {
-    left: VecDeque<Bytes>,
-    bytes: u64,
-}
-
-impl From<Vec<Bytes>> for Pieces {
-    fn from(pieces: Vec<Bytes>) -> Pieces {
-        let left: VecDeque<Bytes> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        let bytes = left.iter().map(|piece| piece.len() as u64).sum();
-        Pieces { left, bytes }
-    }
-}
-
-impl Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.left.pop_front();
-        self.bytes -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes)
-    }
+fn with(mut response: Response<Pieces>, name: HeaderName, value: HeaderValue) -> Response<Pieces> {
+    response.headers_mut().insert(name, value);
+    response
 }
 
 #[cfg(test)]
@@ -310,16 +389,5 @@ mod tests {
         assert_eq!(route("/", "/metrics"), Some(Route::Home));
         assert_eq!(route("/", "/"), Some(Route::Metrics));
         assert_eq!(route("/-/ready", "/"), Some(Route::Ready));
-    }
-
-    #[test]
-    fn an_answer_knows_its_length_while_it_is_sent() {
-        let mut pieces = Pieces::from(vec![Bytes::from_static(b"abc"), Bytes::new(), Bytes::from_static(b"de")]);
-        assert_eq!((pieces.size_hint().exact(), pieces.is_end_stream()), (Some(5), false));
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        assert!(Pin::new(&mut pieces).poll_frame(&mut context).is_ready());
-        assert_eq!(pieces.size_hint().exact(), Some(2));
-        assert!(Pin::new(&mut pieces).poll_frame(&mut context).is_ready());
-        assert!(pieces.is_end_stream());
     }
 }

@@ -29,6 +29,7 @@ use crate::host;
 use crate::log;
 use crate::settings::Settings;
 use crate::upstream::Address;
+use crate::web::Limits;
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -104,6 +105,14 @@ pub struct Web {
     #[arg(long = "web.telemetry-path", value_name = "PATH", value_parser = units::telemetry_path)]
     #[arg(default_value = "/metrics", global = true)]
     pub telemetry_path: String,
+
+    /// TLS and users, in the format of Prometheus' exporters; read again when it changes
+    #[arg(long = "web.config.file", value_name = "FILE", global = true)]
+    pub config_file: Option<PathBuf>,
+
+    /// Requests answered at a time; 0 is no limit
+    #[arg(long = "web.max-requests", value_name = "N", default_value_t = Limits::default().requests, global = true)]
+    pub max_requests: usize,
 
     /// Answer 502 instead of 200 while the upstream is down
     #[arg(long = "strict", value_parser = BoolishValueParser::new())]
