@@ -11,6 +11,9 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+/// Time enough to say what one came for.
+const HEARING: Duration = Duration::from_millis(50);
+
 /// How much at a time, and how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -116,11 +119,14 @@ impl Crowd {
         Some(Place { crowd: Arc::clone(self), number, leave })
     }
 
-    /// Sends away whoever has made us wait longest, for a process that is out of descriptors.
+    /// Sends away whoever has made us wait longest, for a process that is out of descriptors. That is found out right
+    /// after the last one was given out, before its guest was heard: the kernel wants a descriptor for the next guest
+    /// before it looks whether there is one. So who has just come stays.
     pub(crate) fn make_room(&self) {
         let mut places = self.places();
-        places.tell_closing();
-        places.evict(|guest| guest.doing.turn().is_none());
+        if places.evict(|guest| guest.doing.turn().is_none() && guest.since.elapsed() >= HEARING) {
+            places.tell_closing();
+        }
     }
 
     /// What `/debug` says of it.

@@ -29,7 +29,28 @@ const UNSHOWN: &[(&str, &str)] = &[
     ("kvtier_process_open_fds", "for somebody who already looks into the exporter itself"),
     ("kvtier_process_threads", "for somebody who already looks into the exporter itself"),
     ("kvtier_upstream_merged_out_families", "the log says it once, with the families' names"),
+    ("kvtier_events_batches_total", EVENTS),
+    ("kvtier_events_errors_total", EVENTS),
+    ("kvtier_events_gaps_total", EVENTS),
+    ("kvtier_events_lag_seconds", EVENTS),
+    ("kvtier_events_last_seq", EVENTS),
+    ("kvtier_events_replayed_batches_total", EVENTS),
+    ("kvtier_events_resets_total", EVENTS),
+    ("kvtier_events_sampling_ratio", EVENTS),
+    ("kvtier_events_up", EVENTS),
+    ("kvtier_tier_age_at_eviction_seconds", EVENTS),
+    ("kvtier_tier_evicted_chunks_total", EVENTS),
+    ("kvtier_tier_predicted_reload_ratio", EVENTS),
+    ("kvtier_tier_prediction_error_ratio", EVENTS),
+    ("kvtier_tier_resident_bytes", EVENTS),
+    ("kvtier_tier_resident_exact", EVENTS),
+    ("kvtier_tier_resident_ratio", EVENTS),
+    ("kvtier_tier_restored_chunks_total", EVENTS),
+    ("kvtier_tier_stored_chunks_total", EVENTS),
 ];
+
+/// Most engines announce nothing, and a row of empty panels says nothing; these are read in `/debug`.
+const EVENTS: &str = "only there with --events, and shown by /debug";
 
 /// Labels that Prometheus gives to every series.
 const TARGET: [&str; 2] = ["job", "instance"];

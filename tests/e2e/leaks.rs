@@ -52,11 +52,17 @@ impl Fickle {
         Fickle { upstream, faulty, scrape }
     }
 
+    /// A scrape of a page that no scrape before has had. Where the limit is short, a loaded machine may miss it: then
+    /// the answer says so, and another one is right.
     fn good(&self, exporter: &Exporter) {
         self.faulty.store(false, Ordering::SeqCst);
         let number = self.scrape.fetch_add(1, Ordering::SeqCst) + 1;
-        let body = exporter.metrics().body;
-        assert!(body.starts_with(&format!("good_total {number}\n")), "{body}");
+        until("the upstream is in time", || {
+            let body = exporter.metrics().body;
+            let late = body.starts_with("# HELP kvtier_") && body.contains("reason=\"timeout\"} 1\n");
+            assert!(late || body.starts_with(&format!("good_total {number}\n")), "{body}");
+            !late
+        });
     }
 
     fn faulty(&self, exporter: &Exporter, reason: &str) {

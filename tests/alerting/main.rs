@@ -1,0 +1,77 @@
+//! An alert on its whole way: the driver tells of little memory, the program exports it, a real Prometheus evaluates the
+//! shipped rules, and a real Alertmanager with the shipped routes rings a webhook, and takes it back.
+//!
+//! The files are the shipped ones but for their addresses. So are the times in them: the alert looks at the least of
+//! ten minutes and keeps firing for ten more, so the test waits for more than twenty minutes of nothing at all.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
+#![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
+
+#[path = "../support/nvml.rs"]
+mod nvml;
+#[path = "../support/program/mod.rs"]
+#[allow(dead_code, reason = "its scripted upstream can do more than is needed here")]
+mod program;
+mod receiver;
+mod servers;
+
+use std::time::{Duration, Instant};
+
+use nvml::Stub;
+use program::exporter::{Exporter, command};
+use receiver::{Notice, Receiver};
+use servers::Servers;
+
+/// A card with so many bytes free.
+fn card(free: u64) -> String {
+    let (total, reserved) = (34_190_917_632_u64, 978_321_408_u64);
+    let used = total - free - reserved;
+    format!(
+        "driver 580.95.05\ncount 1\ngpu0.uuid GPU-aaaa\ngpu0.name NVIDIA GeForce RTX 5090\n\
+         gpu0.memory {total} {used} {free} {reserved}\ngpu0.link 5 5 16 16\n"
+    )
+}
+
+#[test]
+fn low_gpu_headroom_rings_the_pager_and_is_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    // 200 MiB: below the 256 MiB at which it is critical.
+    let driver = Stub::build(folder.path(), &[], &card(209_715_200));
+    let library = driver.library().to_str().unwrap();
+    let flags = ["demo", "--web.listen-address", "127.0.0.1:0", "--collector.gpu", "--nvml.library", library];
+    let exporter = Exporter::spawn(&mut command(&flags));
+    let receiver = Receiver::start();
+    let _servers = Servers::start(folder.path(), exporter.address, receiver.address);
+
+    // One minute of it, then two scrapes, two evaluations and the group's wait.
+    let rung = wait(Duration::from_secs(300), || receiver.find("/pager", "KVTierGPUMemoryLow", "firing"));
+    assert_eq!(rung.label("severity"), "critical");
+    assert_eq!((rung.label("instance"), rung.label("gpu"), rung.label("job")), ("127.0.0.1", "0", "kvtier"));
+    assert_eq!(rung.annotation("summary"), "GPU memory headroom is low.");
+    let description = rung.annotation("description");
+    assert!(description.contains("GPU 0 of 127.0.0.1") && description.contains("200MiB"), "{description}");
+    assert!(
+        rung.annotation("runbook_url").ends_with("runbook.md#kvtiergpumemorylow"),
+        "{}",
+        rung.annotation("runbook_url")
+    );
+    assert!(rung.annotation("dashboard_url").ends_with("/d/kvtier-overview?var-instance=127.0.0.1"));
+    // The worst severity only: the warning of the same card says nothing more.
+    assert!(receiver.find("/chat", "KVTierGPUMemoryLow", "firing").is_none());
+    wait(Duration::from_secs(120), || receiver.find("/dead-man", "KVTierWatchdog", "firing"));
+
+    driver.script(&card(21_474_836_480));
+    // Ten minutes until the low is no longer the least, ten that it keeps firing, five until the group is told again.
+    let taken_back = wait(Duration::from_secs(30 * 60), || receiver.find("/pager", "KVTierGPUMemoryLow", "resolved"));
+    assert_eq!(taken_back.label("gpu"), "0");
+}
+
+fn wait(patience: Duration, mut found: impl FnMut() -> Option<Notice>) -> Notice {
+    let end = Instant::now() + patience;
+    loop {
+        if let Some(notice) = found() {
+            return notice;
+        }
+        assert!(Instant::now() < end, "no such notice within {patience:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
