@@ -169,6 +169,30 @@ fn a_hole_is_filled_by_replay_and_one_that_is_not_leaves_bounds() {
 }
 
 #[test]
+fn a_late_start_is_exact_and_predicts_once_every_slot_is_known_and_was_never_a_strangers() {
+    // The run begins with a reset of the tier at number 519, and nobody has the batches before.
+    let (mut publisher, engine) = (Publisher::bind(0, Replay::New), Engine::start("r16/before.prom.gz"));
+    let all = messages("r16/stream.bin.gz");
+    let flags = ["--tier.size=16MiB", "--events", &publisher.address(), "--events.replay", &publisher.replay_address()];
+    let exporter = Exporter::start(&engine.upstream.url(), &flags);
+    publisher.subscribed(1);
+    publisher.publish(&all[..1]);
+    until_last_seq(&exporter, 519);
+    until("it is told as being of now", || of_tier(&exporter, "resident_exact") == Some(0.0));
+    publisher.publish(&all[1..]);
+    until_last_seq(&exporter, 1794);
+    engine.show("r16/after.prom.gz");
+    until("every slot is known", || of_tier(&exporter, "resident_exact") == Some(1.0));
+    let body = exporter.metrics().body;
+    // 2225, 3682 and 4804 chunks of 32 tokens at half, one and two times, of 224,863 tokens asked.
+    for (size, chunks) in [("0.5", 2225.0), ("1", 3682.0), ("2", 4804.0)] {
+        let labels = format!("{ENGINE},size=\"{size}\"");
+        let share = value(&body, "kvtier_tier_predicted_reload_ratio", &labels).unwrap();
+        assert!((share - chunks * 32.0 / 224_863.0).abs() < 0.01, "{size}: {share}");
+    }
+}
+
+#[test]
 fn an_engine_that_restarts_begins_anew() {
     let (mut publisher, engine, all) =
         (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));

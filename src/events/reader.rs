@@ -226,7 +226,7 @@ impl Reader {
         if seq > self.sequence.next() {
             self.gap(seq);
         }
-        self.status.current = true;
+        (self.status.current, self.dirty) = (true, true);
         Ok(())
     }
 

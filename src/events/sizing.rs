@@ -197,7 +197,8 @@ impl Window {
         let last = self.marks.back().ok_or("no scrape has met the stream yet")?;
         // It begins where the replay could look back far enough for the present size.
         let sees = |mark: &&Mark| last.gauge.whole || mark.gauge.reach >= slots;
-        let first = self.marks.iter().find(sees).ok_or(NOT_FAR_ENOUGH)?;
+        let first = self.marks.iter().position(|mark| sees(&mark)).filter(|at| *at == 0 || *at + 1 < self.marks.len());
+        let first = first.and_then(|at| self.marks.get(at)).ok_or(NOT_FAR_ENOUGH)?;
         Prediction::between(first, last, slots)
     }
 }
