@@ -275,7 +275,9 @@ fn a_measured_residency_wins_over_the_bound() {
     // A quarter of 1 GiB.
     assert_eq!(result.upstream("vllm:kv_offload_cpu_cache_usage_perc"), ["0.25"]);
     assert_eq!(result.labels("kvtier_tier_info", "bound_basis"), ["measured"]);
-    assert!(result.help("vllm:kv_offload_cpu_cache_usage_perc").contains("measures"));
+    assert!(
+        result.help("vllm:kv_offload_cpu_cache_usage_perc").contains("as the engine or its KV cache events tell it")
+    );
 }
 
 // 4. Zeros only where they are known.

@@ -259,9 +259,7 @@ Give it a quarter of a minute, then try:
   curl -s http://{engine}/metrics http://{exporter}/metrics | grep '^vllm:kv_offload_cpu_cache_usage_perc'
       the gauge as the engine tells it, then as the exporter corrects it
   curl -s http://{exporter}/metrics | grep '^kvtier_tier_'
-      what is known of each tier: size, fill, bytes, speeds
-  curl -s http://{exporter}/metrics | grep '^kvtier_tier_predicted'
-      what a tier of another size would reload
+      what is known of each tier: size, fill, bytes, speeds, what another size would reload
   curl -s http://{exporter}/debug
       where each of these numbers comes from
 

@@ -37,7 +37,7 @@ fn low_gpu_headroom_rings_the_pager_and_is_taken_back() {
     // 200 MiB: below the 256 MiB at which it is critical.
     let driver = Stub::build(folder.path(), &[], &card(209_715_200));
     let library = driver.library().to_str().unwrap();
-    let flags = ["demo", "--web.listen-address", "127.0.0.1:0", "--collector.gpu", "--nvml.library", library];
+    let flags = ["--collector.gpu", "--nvml.library", library, "--web.listen-address", "127.0.0.1:0", "demo"];
     let exporter = Exporter::spawn(&mut command(&flags));
     let receiver = Receiver::start();
     let _servers = Servers::start(folder.path(), exporter.address, receiver.address);
