@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use crate::exposition::Counts;
 use crate::family::{Desc, Family, Labels};
-use crate::pipeline::{Counts, Recognised};
+use crate::pipeline::Recognised;
 use crate::process::ProcessFacts;
 
 const UP: Desc = Desc::gauge(

@@ -12,7 +12,7 @@ use crate::bound::Resolved;
 use crate::correct::Corrected;
 use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
-use crate::exposition::{Edit, Exposition, named_lines};
+use crate::exposition::{Counts, Edit, Exposition, LineNote, named_lines};
 use crate::family::Family;
 use crate::model::{EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
@@ -28,28 +28,6 @@ pub enum Format {
     /// Not said, or something else: told from the page itself.
     #[default]
     Unsaid,
-}
-
-/// A line that did not pass as it came, or that passed without being understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineNote {
-    /// 1-based number of the line.
-    pub number: usize,
-    /// The line, cut to a readable length, with control bytes escaped.
-    pub text: String,
-    /// What is odd about it.
-    pub reason: &'static str,
-}
-
-/// What the scanner counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Samples that were passed on.
-    pub samples: u64,
-    /// Lines that Prometheus accepts and we do not understand; passed as they came.
-    pub opaque: u64,
-    /// Lines that would have made Prometheus refuse the whole page; left out.
-    pub dropped: u64,
 }
 
 /// A page to be processed.

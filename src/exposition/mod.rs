@@ -17,8 +17,6 @@ pub use labels::{Labels, unescape};
 use line::{Kind, Line, Tail};
 use series::Shape;
 
-use crate::pipeline::{Counts, LineNote};
-
 /// Bytes of the page, from `start` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -103,6 +101,28 @@ pub enum Metadata {
     Help,
     /// TYPE.
     Type,
+}
+
+/// A line that did not pass as it came, or that passed without being understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineNote {
+    /// 1-based number of the line.
+    pub number: usize,
+    /// The line, cut to a readable length, with control bytes escaped.
+    pub text: String,
+    /// What is odd about it.
+    pub reason: &'static str,
+}
+
+/// What the scanner counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Samples that were passed on.
+    pub samples: u64,
+    /// Lines that Prometheus accepts and we do not understand; passed as they came.
+    pub opaque: u64,
+    /// Lines that would have made Prometheus refuse the whole page; left out.
+    pub dropped: u64,
 }
 
 /// A page as read.
