@@ -225,7 +225,7 @@ fn fill(tier: &Tier, size: Option<Size>) -> Fill {
         return Fill::Unknown("nothing on the page bounds what is resident");
     };
     if tier.promotions_unseen {
-        return Fill::Unknown("a tier behind this one fills it too, and this version does not count how much");
+        return Fill::Unknown("a tier behind this one fills it too, and the page does not say how much");
     }
     let Some(size) = size.map(|size| size.fact.value).filter(|bytes| *bytes > 0.0) else {
         return Fill::Unknown("the size is not known: give it with --tier.size");

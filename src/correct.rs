@@ -81,10 +81,13 @@ fn correct_family(
         let earlier = done.iter_mut().rfind(|one| one.engine == engine.engine.id);
         if let Ok(value) = after {
             measured |= matches!(fill, Some(Fill::Measured { .. }));
-            edits.push(if earlier.is_some() { taken_out(sample) } else { replaced(page, sample, value) });
+            let another_process = earlier.is_some() && of_a_process(sample);
+            edits.push(if another_process { taken_out(sample) } else { replaced(page, sample, value) });
         }
         match earlier {
-            Some(one) => one.before = one.before.max(sample.value),
+            // A duplicate passes as the first of its series does.
+            Some(one) if of_a_process(sample) => one.before = one.before.max(sample.value),
+            Some(_) => {}
             None => {
                 let engine = engine.engine.id.clone();
                 done.push(Corrected { family: row.family, engine, before: sample.value, after });
@@ -96,6 +99,11 @@ fn correct_family(
         say_in_help(page, row, &help(row, all, measured), edits);
     }
     done
+}
+
+/// Several processes report the gauge of one engine; the fill is the engine's.
+fn of_a_process(sample: &Sample<'_>) -> bool {
+    sample.labels.raw("pid").is_some()
 }
 
 fn outcome(fill: Option<&Fill>) -> Result<f64, &'static str> {

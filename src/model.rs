@@ -194,15 +194,21 @@ pub struct Transfers {
     pub store_seconds: Option<Fact>,
     /// Copy seconds of the reads, summed over ranks or I/O threads.
     pub reload_seconds: Option<Fact>,
+    /// Bytes written are counted, but the count cannot be read: unknown, and not 0.
+    pub stores_unreadable: bool,
+    /// The same for bytes read back.
+    pub reloads_unreadable: bool,
 }
 
 impl Transfers {
     /// States a known 0 for each direction in which nothing has moved yet, so that `increase()` sees the first
     /// event. A direction whose bytes moved but whose seconds nobody reports keeps them unknown.
     pub fn state_zeros(&mut self) {
-        let Transfers { stored_bytes, reloaded_bytes, store_seconds, reload_seconds } = self;
-        for (bytes, seconds) in [(stored_bytes, store_seconds), (reloaded_bytes, reload_seconds)] {
-            if bytes.is_none() && seconds.is_none() {
+        let Transfers { stored_bytes, reloaded_bytes, store_seconds, reload_seconds, .. } = self;
+        let stores = (stored_bytes, store_seconds, self.stores_unreadable);
+        let reloads = (reloaded_bytes, reload_seconds, self.reloads_unreadable);
+        for (bytes, seconds, unreadable) in [stores, reloads] {
+            if bytes.is_none() && seconds.is_none() && !unreadable {
                 *bytes = Some(NOTHING_YET);
                 *seconds = Some(NOTHING_YET);
             }

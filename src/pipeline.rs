@@ -117,7 +117,7 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
         families,
         residents: residents(&engines),
-        warnings: warnings(&corrected, settings),
+        warnings: warnings(&corrected, &engines, settings),
         reports,
         snapshot,
     }
@@ -271,11 +271,17 @@ fn residents(engines: &[Resolved<'_>]) -> Vec<(EngineId, Resident)> {
     engines.iter().filter_map(one).collect()
 }
 
-/// What a log should say once: a gauge that stays misleading although corrections are on.
-fn warnings(corrected: &[Corrected], settings: &Settings) -> Vec<String> {
+/// What a log should say once: a gauge that stays misleading although corrections are on, and a declared size that
+/// belongs to no tier.
+fn warnings(corrected: &[Corrected], engines: &[Resolved<'_>], settings: &Settings) -> Vec<String> {
     let left = corrected.iter().filter(|_| settings.correct).filter_map(|one| Some((one, one.after.err()?)));
-    left.map(|(one, why)| {
+    let left = left.map(|(one, why)| {
         format!("{} of engine {:?} passes uncorrected and reads too low: {why}", one.family, one.engine.engine)
-    })
+    });
+    let known = |name: &str| engines.iter().any(|engine| engine.tiers.iter().any(|tier| tier.tier.name == name));
+    let unfit = settings.tier_sizes.keys().filter(|name| !engines.is_empty() && !known(name));
+    left.chain(unfit.map(|name| {
+        format!("--tier.size names tier {name:?}, and no engine shows one of that name so far: the size is not used")
+    }))
     .collect()
 }

@@ -357,6 +357,71 @@ fn the_simple_connectors_stored_outcomes_are_no_bytes_and_its_disk_is_no_ram() {
     assert_eq!(run(&disk).labels("kvtier_tier_info", "tier"), ["disk"]);
 }
 
+#[test]
+fn a_count_that_cannot_be_read_is_unknown_and_no_zero() {
+    for bytes in ["NaN", "+Inf", "-100"] {
+        let page = Page::vllm()
+            .config(r#"kv_offloading_size="1.0",kv_offloading_backend="native""#)
+            .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.1")
+            .sample("vllm:kv_offload_store_bytes_total", "", bytes)
+            .sample("vllm:kv_offload_load_bytes_total", "", bytes);
+        let result = run(&page);
+        let families = [
+            "kvtier_tier_stored_bytes_total",
+            "kvtier_tier_reloaded_bytes_total",
+            "kvtier_tier_fill_upper_bound_bytes",
+        ];
+        for family in families {
+            assert!(result.absent(family), "{family} for {bytes}");
+        }
+        assert_eq!(result.page, page.written(), "{bytes}");
+        assert_eq!(result.value("kvtier_correction_active"), 0.0, "{bytes}");
+        // The old name says the same, where it can be read.
+        let old = page.sample("vllm:kv_offload_total_bytes_total", r#"transfer_type="GPU_to_CPU""#, "268435456");
+        // A quarter of 1 GiB.
+        assert_eq!(run(&old).tier("kvtier_tier_fill_upper_bound_ratio"), 0.25, "{bytes}");
+    }
+}
+
+#[test]
+fn promotions_that_cannot_be_read_leave_the_fill_unknown() {
+    let page = Page::vllm()
+        .config(r#"kv_offloading_size="1.0",kv_offloading_backend="native""#)
+        .sample("vllm:kv_offload_store_bytes_total", "", "5")
+        .sample("vllm:kv_offload_tiering_read_bytes_total", r#"tier="1:fs""#, "NaN");
+    let result = run(&page);
+    assert!(result.absent("kvtier_tier_fill_upper_bound_bytes"));
+    assert_eq!(result.labels("kvtier_tier_reloaded_bytes_total", "tier"), ["ram"]);
+}
+
+#[test]
+fn the_first_of_two_equal_gauges_counts_and_both_lines_stay() {
+    let page = Page::vllm()
+        .config(r#"kv_offloading_size="1.0",kv_offloading_backend="native""#)
+        .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.0")
+        .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.5")
+        .sample("vllm:kv_offload_cpu_cache_write_usage_perc", "", "0.0")
+        .sample("vllm:kv_offload_cpu_cache_write_usage_perc", "", "0.5")
+        .sample("vllm:kv_offload_store_bytes_total", "", "268435456");
+    let result = run(&page);
+    assert_eq!(result.tier("kvtier_tier_pinned_ratio"), 0.0);
+    // A quarter of 1 GiB, with nothing in flight; both lines of the duplicate say it.
+    assert_eq!(result.upstream("vllm:kv_offload_cpu_cache_usage_perc"), ["0.25", "0.25"]);
+}
+
+#[test]
+fn a_declared_size_that_fits_no_tier_is_said() {
+    let page = Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", "5");
+    let said = |name: &str| {
+        let result = run_with(&page, |settings, _| {
+            settings.tier_sizes.insert(name.into(), 1);
+        });
+        result.warnings.iter().any(|line| line.contains("--tier.size") && line.contains(&format!("{name:?}")))
+    };
+    assert!(said("disc"));
+    assert!(!said("ram"));
+}
+
 // The size's sources, in their order.
 
 #[test]

@@ -91,7 +91,9 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 pub(super) fn telemetry_path(text: &str) -> Result<String, String> {
     let path = if text == "/" { text } else { text.trim_end_matches('/') };
     match path {
-        "/debug" | "/-/healthy" | "/-/ready" => Err("this path is another page of the exporter".to_owned()),
+        "/api/status" | "/debug" | "/-/healthy" | "/-/ready" => {
+            Err("this path is another page of the exporter".to_owned())
+        }
         _ if !path.starts_with('/') => Err("must begin with /, for example /metrics".to_owned()),
         _ if path.contains(['?', '#', ' ']) => Err("must be a plain path without ?, # or blanks".to_owned()),
         _ => Ok(path.to_owned()),

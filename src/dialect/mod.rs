@@ -76,8 +76,27 @@ pub fn read(pages: &[Exposition<'_>]) -> Snapshot {
     snapshot
 }
 
-/// Calls `set` for each sample of a family that names its model, with its engine. A value that is no number says
-/// nothing and is passed over.
+/// Whether a value can be a fact: everything that is read here is counted or measured from 0 upwards.
+fn says_something(value: f64) -> bool {
+    value.is_finite() && value >= 0.0
+}
+
+/// The engines that have a sample of this family whose value says nothing: what it counts is unknown for them, and
+/// must not be taken for 0. `mark` gets each of them.
+fn unreadable(
+    page: &Exposition<'_>,
+    snapshot: &mut Snapshot,
+    name: &'static str,
+    mut mark: impl FnMut(&mut Engine, Labels<'_>),
+) {
+    for sample in page.samples(name).iter().filter(|sample| !says_something(sample.value)) {
+        let (engine, model) = sample.labels.raw_pair("engine", "model_name");
+        mark(snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or(""))), sample.labels);
+    }
+}
+
+/// Calls `set` for each sample of a family that names its model, with its engine. A value that says nothing is passed
+/// over.
 fn facts(
     page: &Exposition<'_>,
     snapshot: &mut Snapshot,
@@ -85,7 +104,7 @@ fn facts(
     mut set: impl FnMut(&mut Engine, Labels<'_>, Fact),
 ) {
     for sample in page.samples(name) {
-        if sample.value.is_finite() {
+        if says_something(sample.value) {
             let (engine, model) = sample.labels.raw_pair("engine", "model_name");
             let engine = snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or("")));
             set(engine, sample.labels, Fact::new(sample.value, name));
@@ -106,11 +125,17 @@ fn add(slot: &mut Option<Fact>, fact: Fact) {
     }
 }
 
-/// Keeps the largest value read: of one gauge that several processes report, most are stale and low.
+/// Keeps the largest value read.
 fn largest(slot: &mut Option<Fact>, fact: Fact) {
     if slot.is_none_or(|known| known.value < fact.value) {
         *slot = Some(fact);
     }
+}
+
+/// Reads one gauge that several processes may report, told apart by `pid`: most of those are stale and low, so the
+/// largest counts. Without a `pid` it is one series, and of its duplicates the first counts.
+fn of_processes(slot: &mut Option<Fact>, labels: Labels<'_>, fact: Fact) {
+    if labels.raw("pid").is_some() { largest(slot, fact) } else { first(slot, fact) }
 }
 
 /// A label that holds a number. Python writes `None` and an empty text for what it does not know.

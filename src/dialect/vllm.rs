@@ -3,7 +3,7 @@
 //! Which families exist, and since when, was read from the releases 0.14 to 0.33. A version's own formula is
 //! chosen by the families that are on the page, never by a version number: pages carry none.
 
-use super::{DIALECTS, Dialect, facts, first, largest, number, vllm_offload, vllm_simple, vllm_tiering};
+use super::{DIALECTS, Dialect, facts, first, number, of_processes, vllm_offload, vllm_simple, vllm_tiering};
 use crate::exposition::{Exposition, Sample, unescape};
 use crate::model::{Fact, Quotient, Snapshot};
 
@@ -142,7 +142,7 @@ fn served_tokens(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 /// `kv_cache_size_tokens` is the engine's own (0.24+). `num_gpu_blocks` is the sum over all engines of the page,
 /// repeated on each of them.
 fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    facts(page, snapshot, KV_USAGE, |engine, _, fact| largest(&mut engine.gpu_pool_used, fact));
+    facts(page, snapshot, KV_USAGE, |engine, labels, fact| of_processes(&mut engine.gpu_pool_used, labels, fact));
     let configs = page.samples(CACHE_CONFIG);
     for sample in configs {
         let Some(engine) = snapshot.engine_of_any_model(&sample.labels.value("engine")) else { continue };

@@ -5,7 +5,7 @@
 //! one says nothing of the engine; the two are never added.
 
 use super::vllm::CACHE_CONFIG;
-use super::{Dialect, facts, first, largest, number};
+use super::{Dialect, facts, first, number, of_processes, unreadable};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
 
@@ -57,7 +57,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     transfers(page, snapshot);
     gauges(page, snapshot);
     config_info(page, snapshot);
-    zeros(snapshot);
+    zeros(page, snapshot);
     proven
 }
 
@@ -121,8 +121,8 @@ fn transfers(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 }
 
 fn gauges(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    facts(page, snapshot, USAGE, |engine, _, fact| largest(&mut ram(engine).pinned, fact));
-    facts(page, snapshot, WRITE_USAGE, |engine, _, fact| largest(&mut ram(engine).storing, fact));
+    facts(page, snapshot, USAGE, |engine, labels, fact| of_processes(&mut ram(engine).pinned, labels, fact));
+    facts(page, snapshot, WRITE_USAGE, |engine, labels, fact| of_processes(&mut ram(engine).storing, labels, fact));
     facts(page, snapshot, ALLOCATION_FAILURES, |engine, _, fact| ram(engine).refusals += fact.value);
     facts(page, snapshot, OCCUPIED, |engine, _, fact| {
         ram(engine).residency.get_or_insert(Residency::Bytes(fact));
@@ -172,8 +172,17 @@ fn configured_sizes(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     }
 }
 
-/// Where the connector is proven, what has not happened yet is a known 0.
-fn zeros(snapshot: &mut Snapshot) {
+/// Where the connector is proven, what has not happened yet is a known 0; what was counted but cannot be read is not.
+fn zeros(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+    unreadable(page, snapshot, STORE_BYTES, |engine, _| ram(engine).transfers.stores_unreadable = true);
+    unreadable(page, snapshot, LOAD_BYTES, |engine, _| ram(engine).transfers.reloads_unreadable = true);
+    unreadable(page, snapshot, TOTAL_BYTES, |engine, labels| {
+        match labels.raw("transfer_type").unwrap_or_default().to_ascii_lowercase().as_str() {
+            "gpu_to_cpu" => ram(engine).transfers.stores_unreadable = true,
+            "cpu_to_gpu" => ram(engine).transfers.reloads_unreadable = true,
+            _ => {}
+        }
+    });
     for tier in snapshot.engines.iter_mut().flat_map(|engine| &mut engine.tiers).filter(|tier| tier.name == RAM) {
         if tier.bounded_by_stores {
             tier.transfers.state_zeros();

@@ -4,7 +4,7 @@
 //! tells the RAM tier what was promoted into it, which its own stored bytes do not count.
 
 use super::vllm_offload::{CONFIG_INFO, CONNECTOR, PRIMARY, RAM};
-use super::{Dialect, facts, first};
+use super::{Dialect, facts, first, unreadable};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Snapshot, Tier, Transfers};
 
@@ -83,6 +83,16 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
             }
         });
     }
+    unreadable(page, snapshot, READ_BYTES, |engine, labels| {
+        if let Some(tier) = secondary(engine, labels) {
+            tier.transfers.reloads_unreadable = true;
+        }
+    });
+    unreadable(page, snapshot, WRITE_BYTES, |engine, labels| {
+        if let Some(tier) = secondary(engine, labels) {
+            tier.transfers.stores_unreadable = true;
+        }
+    });
     for name in [PROMOTION_FAILURES, PROMOTION_REFUSALS] {
         facts(page, snapshot, name, |engine, _, fact| {
             if let Some(ram) = engine.tiers.iter_mut().find(|tier| tier.name == RAM) {
@@ -118,16 +128,17 @@ fn secondary<'e>(engine: &'e mut Engine, labels: Labels<'_>) -> Option<&'e mut T
 }
 
 fn promotions(engine: &mut Engine, counted: bool, lookups: bool) {
-    let mut promoted = None;
+    let (mut promoted, mut unread) = (None, false);
     for tier in engine.tiers.iter_mut().filter(|tier| tier.name != RAM && tier.connector == CONNECTOR) {
         if counted {
             tier.transfers.state_zeros();
+            unread |= tier.transfers.reloaded_bytes.is_none();
             let read = tier.transfers.reloaded_bytes.map_or(0.0, |fact| fact.value);
             promoted = Some(promoted.unwrap_or(0.0) + read);
         }
     }
     if let Some(ram) = engine.tiers.iter_mut().find(|tier| tier.name == RAM) {
         ram.promoted = promoted.map(|bytes| Fact::new(bytes, READ_BYTES));
-        ram.promotions_unseen = lookups && !counted;
+        ram.promotions_unseen = lookups && !counted || unread;
     }
 }
