@@ -155,7 +155,7 @@ fn help(row: &Correction, all: bool, measured: bool) -> String {
         " Replaced only where kvtier_correction_active is 1; elsewhere it is the engine's own value."
     };
     format!(
-        "{what}: kvtier_tier_fill_upper_bound_ratio{{tier=\"{tier}\"}}, by the rule min(tier size, bytes stored since engine start). \
+        "{what}: kvtier_tier_fill_upper_bound_ratio{{tier=\"{tier}\"}}, by the rule min(tier size, bytes stored since engine start) with the further terms that bound_basis of kvtier_tier_info names. \
          The engine's own value {really}; it is kvtier_tier_pinned_ratio{{tier=\"{tier}\"}} now.{scope}",
         tier = row.tier,
         really = row.really,
