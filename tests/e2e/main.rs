@@ -17,6 +17,7 @@ mod strict;
 mod support;
 
 mod answers;
+mod coding;
 mod connections;
 mod descriptors;
 mod extras;
