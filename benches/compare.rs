@@ -14,11 +14,10 @@
 )]
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use rig::figures::{Targets, median, ratio};
 use rig::program::{self, Program};
-use rig::{Place, load, reference};
+use rig::{load, reference, wrk};
 
 mod rig;
 #[allow(dead_code, unreachable_pub, reason = "the other benches use the rest of it")]
@@ -46,23 +45,16 @@ struct Candidate {
     p50: Vec<f64>,
     /// CPU seconds of a scrape, a round each.
     cpu: Vec<f64>,
-    scrapes: Vec<f64>,
-}
-
-/// How long, and how often.
-struct Pace {
-    rounds: usize,
-    turn: Duration,
+    per_second: Vec<f64>,
 }
 
 fn main() -> ExitCode {
     reference::serve_if_asked();
-    let quick = std::env::args().any(|argument| argument == "--quick");
-    let pace = if quick {
-        Pace { rounds: 3, turn: Duration::from_millis(200) }
-    } else {
-        Pace { rounds: 9, turn: Duration::from_millis(500) }
-    };
+    if !program::is_there("wrk") {
+        println!("Nothing was compared: wrk is missing (apt-get install wrk).");
+        return ExitCode::from(2);
+    }
+    let rounds = if std::env::args().any(|argument| argument == "--quick") { 1 } else { 7 };
     let bodies = [
         ("50 KB", support::capture("vllm-0.20.0-offload-cpu-full")),
         ("250 KB", support::body(250_000)),
@@ -74,7 +66,7 @@ fn main() -> ExitCode {
     let mut measured = Vec::new();
     for (size, body) in &bodies {
         for connections in CONNECTIONS {
-            let candidates = measure(body, connections, &pace);
+            let candidates = measure(body, connections, rounds);
             print(size, body.len(), connections, &candidates);
             measured.push((*size, connections, candidates));
         }
@@ -82,14 +74,14 @@ fn main() -> ExitCode {
     judge(&measured)
 }
 
-fn measure(body: &[u8], connections: usize, pace: &Pace) -> Vec<Candidate> {
+fn measure(body: &[u8], connections: usize, rounds: usize) -> Vec<Candidate> {
     let mut candidates = candidates(body);
     for candidate in &candidates {
         assert!(load::fetch(&candidate.program.place).len() >= body.len(), "{} cuts the page", candidate.name);
     }
-    for _ in 0..pace.rounds {
+    for _ in 0..rounds {
         for candidate in &mut candidates {
-            candidate.take_turn(connections, pace.turn);
+            candidate.take_turn(connections);
         }
         candidates.rotate_left(1);
     }
@@ -122,17 +114,17 @@ fn candidates(body: &[u8]) -> Vec<Candidate> {
 
 impl Candidate {
     fn new(name: &'static str, program: Program) -> Candidate {
-        Candidate { name, program, p50: Vec::new(), cpu: Vec::new(), scrapes: Vec::new() }
+        Candidate { name, program, p50: Vec::new(), cpu: Vec::new(), per_second: Vec::new() }
     }
 
-    fn take_turn(&mut self, connections: usize, span: Duration) {
-        let place: &Place = &self.program.place;
+    fn take_turn(&mut self, connections: usize) {
+        // The slowest by far would hardly answer in one.
+        let seconds = if self.name == VERIFY { 3 } else { 1 };
         let before = self.program.cpu_seconds();
-        let seconds = load::turn(place, connections, span);
-        let took = self.program.cpu_seconds() - before;
-        self.p50.push(median(&seconds));
-        self.cpu.push(took / seconds.len() as f64);
-        self.scrapes.push(seconds.len() as f64 / span.as_secs_f64());
+        let turn = wrk::turn(&self.program.place, connections, seconds);
+        self.cpu.push((self.program.cpu_seconds() - before) / turn.scrapes);
+        self.p50.push(turn.p50);
+        self.per_second.push(turn.per_second);
     }
 }
 
@@ -150,7 +142,7 @@ fn print(size: &str, bytes: usize, connections: usize, candidates: &[Candidate])
             ratio(&one.p50, &b.p50),
             mean(&one.cpu) * 1e3,
             mean(&one.cpu) / mean(&b.cpu),
-            median(&one.scrapes),
+            median(&one.per_second),
         );
     }
 }

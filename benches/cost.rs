@@ -143,8 +143,7 @@ fn slow_driver(targets: &mut Targets, rounds: usize) {
     let mut p50 = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         for at in [round % 2, (round + 1) % 2] {
-            let turn = load::turn(&[&quick, &slow][at].place, 1, Duration::from_millis(250));
-            p50[at].push(median(&turn));
+            p50[at].push(load::turn(&[&quick, &slow][at].place, Duration::from_millis(250)));
         }
     }
     targets.at_most(

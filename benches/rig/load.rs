@@ -7,11 +7,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::Place;
+use super::figures::median;
 
-/// What one `read` may take in: as much as with wrk, so that figures compare with others'.
-const BUFFER: usize = 8 << 10;
-/// The fewest scrapes of a connection in a turn, however long they take.
-const LEAST: usize = 3;
+/// What one `read` may take in.
+const BUFFER: usize = 64 << 10;
 
 /// One connection.
 pub struct Client {
@@ -101,20 +100,13 @@ pub fn fetch(place: &Place) -> Vec<u8> {
     body
 }
 
-/// Scrapes over so many connections for this long. The seconds that each scrape took.
-pub fn turn(place: &Place, connections: usize, span: Duration) -> Vec<f64> {
-    let end = Instant::now() + span;
-    let one = |place: &Place| {
-        let (mut client, mut seconds) = (Client::connect(place).unwrap(), Vec::new());
-        while seconds.len() < LEAST || Instant::now() < end {
-            let began = Instant::now();
-            client.scrape().unwrap();
-            seconds.push(began.elapsed().as_secs_f64());
-        }
-        seconds
-    };
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..connections).map(|_| scope.spawn(|| one(place))).collect();
-        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-    })
+/// Scrapes over one connection for this long. The median of the seconds that a scrape took.
+pub fn turn(place: &Place, span: Duration) -> f64 {
+    let (mut client, mut seconds, end) = (Client::connect(place).unwrap(), Vec::new(), Instant::now() + span);
+    while Instant::now() < end {
+        let began = Instant::now();
+        client.scrape().unwrap();
+        seconds.push(began.elapsed().as_secs_f64());
+    }
+    median(&seconds)
 }

@@ -6,6 +6,7 @@ pub mod figures;
 pub mod load;
 pub mod program;
 pub mod reference;
+pub mod wrk;
 
 use std::net::{SocketAddr, TcpListener};
 

@@ -60,10 +60,13 @@ mod tests {
 
     #[test]
     fn gzip_is_for_those_who_ask_for_it() {
-        for wish in ["gzip", "GZip", "x-gzip", "deflate, gzip", "gzip;q=0.001", "gzip ; q=1.0", "*", "br;q=1, *;q=0.1"] {
+        for wish in ["gzip", "GZip", "x-gzip", "deflate, gzip", "gzip;q=0.001", "gzip ; q=1.0", "*", "br;q=1, *;q=0.1"]
+        {
             assert!(asks(&[wish]), "{wish}");
         }
-        for wish in ["", "identity", "br", "gzip;q=0", "gzip; Q=0.000", "gzip;q=0, *", "*;q=0", "gzip;level=1", "gzip;q=x"] {
+        for wish in
+            ["", "identity", "br", "gzip;q=0", "gzip; Q=0.000", "gzip;q=0, *", "*;q=0", "gzip;level=1", "gzip;q=x"]
+        {
             assert!(!asks(&[wish]), "{wish}");
         }
         assert!(!asks(&[]));
