@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     }
     let rounds = if std::env::args().any(|argument| argument == "--quick") { 1 } else { 7 };
     let bodies = [
-        ("50 KB", support::capture("vllm-0.20.0-offload-cpu-full")),
+        ("50 KB", support::capture("vllm-0.32.0-offload-cpu-nocreated-full")),
         ("250 KB", support::body(250_000)),
         ("500 KB", support::body(500_000)),
         ("2 MB", support::body(2_000_000)),
@@ -76,9 +76,7 @@ fn main() -> ExitCode {
 
 fn measure(body: &[u8], connections: usize, rounds: usize) -> Vec<Candidate> {
     let mut candidates = candidates(body);
-    for candidate in &candidates {
-        assert!(load::fetch(&candidate.program.place).len() >= body.len(), "{} cuts the page", candidate.name);
-    }
+    candidates.iter().for_each(|candidate| candidate.check(body));
     for _ in 0..rounds {
         for candidate in &mut candidates {
             candidate.take_turn(connections);
@@ -115,6 +113,14 @@ fn candidates(body: &[u8]) -> Vec<Candidate> {
 impl Candidate {
     fn new(name: &'static str, program: Program) -> Candidate {
         Candidate { name, program, p50: Vec::new(), cpu: Vec::new(), per_second: Vec::new() }
+    }
+
+    /// That it answers with the page, and does to it what it is here for.
+    fn check(&self, body: &[u8]) {
+        let answer = load::fetch(&self.program.place);
+        assert!(answer.len() >= body.len(), "{} cuts the page", self.name);
+        let filtered = answer.windows(8).any(|word| word == b"filtered");
+        assert_eq!(filtered, self.name == FILTER, "{} filters, or does not", self.name);
     }
 
     fn take_turn(&mut self, connections: usize) {

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 fn memory(targets: &mut Targets) {
     for bytes in [2_000_000, 20_000_000] {
         let body = support::body(bytes);
-        let small = program::upstream(&support::capture("vllm-0.20.0-offload-cpu-full"));
+        let small = program::upstream(&support::capture("vllm-0.32.0-offload-cpu-nocreated-full"));
         let large = program::upstream(&body);
         let idle = program::exporter(&small.place, &[]);
         load::fetch(&idle.place);
@@ -71,7 +71,7 @@ fn binary(targets: &mut Targets) {
 
 /// From the start of the process to the last byte of its first answer.
 fn start(targets: &mut Targets, rounds: usize) {
-    let upstream = program::upstream(&support::capture("vllm-0.20.0-offload-cpu-full"));
+    let upstream = program::upstream(&support::capture("vllm-0.32.0-offload-cpu-nocreated-full"));
     let mut milliseconds = Vec::new();
     for _ in 0..rounds {
         let began = Instant::now();

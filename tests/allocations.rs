@@ -78,6 +78,7 @@ fn comments_and_empty_lines_are_free() {
 #[test]
 fn a_line_that_is_left_out_costs_at_most_its_place_in_the_list() {
     lines_are_free("bad lines", |at| format!("broken{{k=\"{at}\n"));
+    lines_are_free("bad lines between good ones", |at| format!("broken{{k=\"{at}\ngood{{k=\"{at}\"}} 1\n"));
 }
 
 /// Memory of all lists together stays a fraction of the page.
