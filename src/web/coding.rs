@@ -1,7 +1,16 @@
 //! Content codings: who gets an answer packed with gzip.
 //!
-//! Prometheus asks for gzip always, also where it pays nobody. Measured on a page of eight engines (0.5 MB, packed
-//! 20 times smaller): see `benches/gzip.rs` for how.
+//! Prometheus asks for gzip always, also where it only costs. In all, packing, way and unpacking take these milliseconds
+//! for a page of eight engines (220 KB, 18 KB packed; `benches/gzip.rs`, 2 vCPU, ways over a network computed):
+//!
+//! | | loopback | 1 Gbit/s | 10 Gbit/s |
+//! |---|---|---|---|
+//! | plain | 0.05 | 1.88 | 0.19 |
+//! | level 1 | 0.25 | 0.39 | 0.25 |
+//! | level 6 | 2.04 | 2.13 | 2.04 |
+//!
+//! So the plain text goes to this box, and level 1, for 0.16 ms of CPU and a twelfth of the traffic, to others. zlib-rs
+//! (0.37 at 1 Gbit/s) and libdeflate (0.48) gain nothing that would pay for another library.
 
 use clap::ValueEnum;
 use hyper::HeaderMap;
