@@ -28,6 +28,7 @@ mod leaks;
 mod logs;
 mod process;
 mod sharing;
+mod soak;
 mod trust;
 mod whole;
 
