@@ -23,6 +23,7 @@ mod extras;
 mod failures;
 mod faults;
 mod healthcheck;
+mod hostile;
 mod interval;
 mod leaks;
 mod logs;
