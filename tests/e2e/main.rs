@@ -17,6 +17,7 @@ mod strict;
 mod support;
 
 mod answers;
+mod box_faults;
 mod connections;
 mod descriptors;
 mod extras;
@@ -27,6 +28,7 @@ mod hostile;
 mod interval;
 mod leaks;
 mod logs;
+mod memory;
 mod process;
 mod sharing;
 mod soak;
