@@ -29,6 +29,7 @@ mod interval;
 mod leaks;
 mod logs;
 mod memory;
+mod privilege;
 mod process;
 mod sharing;
 mod soak;
