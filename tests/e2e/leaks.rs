@@ -268,3 +268,31 @@ fn large_pages() {
     let peak = exporter.peak() - before.memory;
     assert!(peak < (20 << 20) + (6 << 20), "{peak}");
 }
+
+/// Pages that cost much memory and are worked on by another thread, good ones between them. What glibc keeps of such a
+/// page for the next one is a part of what it cost, and no more after many.
+#[test]
+fn pages_made_to_cost_memory() {
+    const PAGE: usize = 512 << 10;
+    let hostile = b"a 1\n\xff\n".repeat(PAGE / 6);
+    let upstream = Upstream::start(move |request| match request.number % 2 {
+        0 => vec![ok(&hostile)],
+        _ => vec![ok("x 1\n")],
+    });
+    let exporter = Exporter::start(&upstream.url(), &["--upstream.timeout=1m"]);
+    let pair = || {
+        assert!(exporter.metrics().body.starts_with("x 1\n#"));
+        assert!(exporter.metrics().has(&format!("kvtier_upstream_dropped_lines{{upstream=\"main\"}} {}", PAGE / 6)));
+    };
+    for _ in 0..10 {
+        pair();
+    }
+    let pairs = scrapes(DEFAULT_OF_SLOW).div_ceil(4);
+    (0..pairs).for_each(|_| pair());
+    let half = Held::of(&exporter);
+    (0..pairs).for_each(|_| pair());
+    half.assert_is_back(&exporter);
+    let end = exporter.resident();
+    assert!(end < half.memory + GROWTH, "{} grew to {end}", half.memory);
+    println!("pages that cost memory: {} scrapes, memory {} at half, then {end} bytes", 4 * pairs, half.memory);
+}
