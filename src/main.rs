@@ -49,8 +49,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups and one password at a time are all that blocks here; a resolver that hangs must not gather
-        // threads.
+        // Name lookups, one password and one large page of each upstream at a time are all that blocks here; a resolver
+        // that hangs must not gather threads.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;

@@ -13,7 +13,7 @@ mod series;
 mod words;
 
 pub use labels::{Labels, unescape};
-use line::{Kind, Line, Tail};
+use line::{Kind, Line};
 use series::Shape;
 
 /// Bytes of the page, from `start` to before `end`.
@@ -306,9 +306,10 @@ impl<'a> Scan<'a> {
             return self.edit(span, String::new());
         }
         self.page.counts.samples += 1;
-        if let Tail::OpenMetrics { from, milliseconds } = sample.tail {
-            let stamp = milliseconds.map(|stamp| format!(" {stamp}")).unwrap_or_default();
-            self.edit(Span { start: start + from, end: start + sample.end }, stamp);
+        if sample.is_openmetrics {
+            let stamp = line::milliseconds(&self.page.body[start..], sample);
+            let stamp = stamp.map(|stamp| format!(" {stamp}")).unwrap_or_default();
+            self.edit(Span { start: start + sample.value_at.1, end: start + sample.end }, stamp);
         }
         if sample.odd_escape {
             self.page.counts.opaque += 1;
@@ -322,7 +323,8 @@ impl<'a> Scan<'a> {
     fn keep(&mut self, name: NameId, sample: &line::Sample<'a>, span: Span, start: usize) {
         let value_at = Span { start: start + sample.value_at.0, end: start + sample.value_at.1 };
         // The grammar has checked the labels as UTF-8 and the value as a number.
-        let labels = std::str::from_utf8(sample.labels).ok();
+        let labels = Span { start: start + sample.labels.0, end: start + sample.labels.1 };
+        let labels = std::str::from_utf8(labels.of(self.page.body)).ok();
         if let (Some(labels), Some(value)) = (labels, line::number(value_at.of(self.page.body))) {
             self.page.samples.push(Sample { name, labels: Labels::new(labels), value, line: span, value_at });
         }

@@ -17,6 +17,7 @@ mod strict;
 mod support;
 
 mod answers;
+mod box_faults;
 mod coding;
 mod connections;
 mod descriptors;
@@ -24,11 +25,15 @@ mod extras;
 mod failures;
 mod faults;
 mod healthcheck;
+mod hostile;
 mod interval;
 mod leaks;
 mod logs;
+mod memory;
+mod privilege;
 mod process;
 mod sharing;
+mod soak;
 mod trust;
 mod whole;
 
