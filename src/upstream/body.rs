@@ -64,7 +64,7 @@ impl Spare {
     }
 
     fn keep(&self, page: Bytes) -> Bytes {
-        if page.len() < LARGE {
+        if page.len() <= KEPT {
             self.swap(page.clone());
         }
         page
@@ -75,13 +75,14 @@ impl Spare {
     }
 }
 
-/// Memory of pages from this size on is given back.
-const LARGE: usize = 4 << 20;
+/// The largest page whose memory is kept.
+const KEPT: usize = 4 << 20;
 
 /// How much memory to ask for to hold this many bytes. What is asked for and not used costs nothing: the system gives
 /// pages when they are written to. glibc keeps freed memory for later unless it was asked for in a piece of more than
 /// 32 MiB, so a large page in a smaller piece would stay with us for ever (21 MiB after one page of 20 MiB).
 fn room(bytes: usize) -> usize {
+    const LARGE: usize = 1 << 20;
     const GIVEN_BACK: usize = 33 << 20;
     if bytes < LARGE { bytes } else { bytes.max(GIVEN_BACK) }
 }
