@@ -16,16 +16,16 @@ use support::exporter::{answer_of, process};
 use support::peers::{OPENMETRICS, Pages, Prometheus, TEXT, promtool};
 use support::reader::{self, Entry, Sample};
 use support::sameness::{identity, is_upstreams, untouched};
-use support::strict::check;
+use support::strict::{Verdict, check};
 
-const BODIES: usize = 4000;
+const BODIES: usize = 8000;
 const SEED: u64 = 1;
 
 /// Behind each answer: it is read only if nothing before it ends the page early.
 const SENTINEL: &[u8] = b"sentinel 1\n";
 
 /// Seconds in which Prometheus has seen all pages once.
-const INTERVAL: u32 = 20;
+const INTERVAL: u32 = 30;
 
 /// A body, the answer to it, and what Prometheus made of both.
 struct Case<'a> {
@@ -98,6 +98,8 @@ fn stored(text: &[u8], now: u64) -> BTreeMap<usize, Vec<String>> {
             pages.entry(page).or_default().push(identity(&sample));
         }
     }
+    // They come in no order that both would share.
+    pages.values_mut().for_each(|samples| samples.sort());
     pages
 }
 
@@ -119,17 +121,25 @@ fn faults(case: &Case<'_>) -> impl Iterator<Item = String> {
             after.refusal
         ));
     }
-    if case.body.format == Format::Text && case.before != before.accepted().then_some(before.samples.len()) {
+    let read_by_checker = case.body.format == Format::Text && !was_thrown_away_first(&before);
+    if read_by_checker && case.before != before.accepted().then_some(before.samples.len()) {
         faults.push(format!("Prometheus says {:?} of the body, our checker {:?}", case.before, before.refusal));
     }
     if is_compared(case) {
         faults.extend(differences("stored", case.stored_before, case.stored_after));
-        if case.body.format == Format::Text {
+        if read_by_checker {
             let answered = untouched(&after);
             faults.extend(differences("written", &untouched(&before), &answered[..answered.len() - 1]));
         }
     }
     faults.into_iter()
+}
+
+/// Only the storage notices that a label name stands twice, and a sample whose time is too far from now it throws away
+/// before it looks. So a body may be taken that has such a label in it.
+fn was_thrown_away_first(verdict: &Verdict) -> bool {
+    let words = verdict.refusal.as_ref().map_or("", |refusal| &refusal.what);
+    words.ends_with(" twice") || words.contains("__name__")
 }
 
 /// A line with a NUL byte may be left out even where Prometheus would take it.

@@ -2,6 +2,8 @@
 
 mod support;
 
+use kvtier_exporter::dialect::NAMES;
+use kvtier_exporter::exposition::Exposition;
 use kvtier_exporter::pipeline::Format;
 use kvtier_exporter::settings::Settings;
 use proptest::prelude::*;
@@ -198,6 +200,13 @@ proptest! {
         let again = process(&once, Format::Text, &sized());
         let first = page_of(&process(&page, Format::Text, &sized()));
         prop_assert_eq!(first, page_of(&again));
+    }
+
+    #[test]
+    fn edits_stand_in_order_and_apart(Page(page) in any_page()) {
+        let edits = Exposition::scan(&page, &NAMES).edits;
+        let torn = edits.windows(2).find(|pair| pair[0].span.end > pair[1].span.start);
+        prop_assert!(torn.is_none(), "{:?}", torn);
     }
 
     /// What a line shares with the one before is not checked twice: that must never show.

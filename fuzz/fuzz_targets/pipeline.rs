@@ -59,11 +59,8 @@ fn is_taken(answer: &[u8]) {
 
 /// A page beside another one: the main page leaves as it does alone, but for what the other one tells of its tiers.
 fn beside(main: &[u8], further: &[u8], format: Format, settings: &Settings) {
-    let source = |name: &str, page: &[u8], format| Source {
-        name: name.to_owned(),
-        body: Bytes::copy_from_slice(page),
-        format,
-    };
+    let source =
+        |name: &str, page: &[u8], format| Source { name: name.to_owned(), body: Bytes::copy_from_slice(page), format };
     let sources = [source(MAIN, main, format), source("cache", further, Format::Unsaid)];
     let outcome = pipeline::process(&sources, settings, &HostFacts::default());
     is_taken(&answer_of(&outcome));

@@ -39,7 +39,9 @@ fn size_is_right(text: &str, bytes: u64) {
 
 /// Written out a second time, so that a slip in the table shows.
 fn factor(unit: &str) -> f64 {
-    let power = ["", "k", "m", "g", "t"].iter().position(|prefix| unit.to_lowercase().trim_end_matches('b').trim_end_matches('i') == *prefix);
+    let power = ["", "k", "m", "g", "t"]
+        .iter()
+        .position(|prefix| unit.to_lowercase().trim_end_matches('b').trim_end_matches('i') == *prefix);
     let base: f64 = if unit.contains('i') { 1024.0 } else { 1000.0 };
     base.powi(power.unwrap() as i32)
 }

@@ -258,10 +258,9 @@ impl<'a> Scan<'a> {
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
         let Next { line, end, span } = next_line(self.page.body, start, &mut self.shape);
-        let edits = self.page.edits.len();
         self.take(line, span, start);
         // An edit that takes out the line has taken its line end too.
-        let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
+        let gone = self.page.edits.last().is_some_and(|edit| edit.span.end > end);
         if span.end == end + 2 && !gone {
             self.edit(Span { start: end, end: end + 1 }, String::new());
         }
