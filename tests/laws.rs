@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use support::captures;
 use support::exporter::{answer_of, families_of, page_of, process};
 use support::own::Own;
-use support::sameness::{ended, is_sound, mentions_kvtier, untouched};
+use support::sameness::{ended, fault_of_ours, is_sound, mentions_kvtier, untouched};
 use support::strict::check;
 use support::verdicts::{self, LINES};
 
@@ -190,7 +190,7 @@ proptest! {
     #[test]
     fn our_families_stand_together(Page(page) in any_page()) {
         let verdict = check(&answer_of(&process(&page, Format::Text, &sized())));
-        let torn = verdict.findings.iter().find(|finding| finding.what.contains("kvtier_"));
+        let torn = fault_of_ours(&verdict);
         prop_assert!(torn.is_none(), "{:?}", torn);
     }
 

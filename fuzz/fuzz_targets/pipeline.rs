@@ -9,7 +9,7 @@ use bytes::Bytes;
 use kvtier_exporter::pipeline::{self, Format, MAIN, Source};
 use kvtier_exporter::settings::{HostFacts, Settings};
 use kvtier_exporter_fuzz::exporter::{answer_of, page_of, process};
-use kvtier_exporter_fuzz::sameness::{ended, is_sound, mentions_kvtier, untouched};
+use kvtier_exporter_fuzz::sameness::{ended, fault_of_ours, is_sound, mentions_kvtier, untouched};
 use kvtier_exporter_fuzz::strict::check;
 use libfuzzer_sys::fuzz_target;
 
@@ -53,7 +53,7 @@ fn is_taken(answer: &[u8]) {
     let verdict = check(answer);
     assert!(verdict.accepted(), "{:?} in\n{}", verdict.refusal, answer.escape_ascii());
     assert!(!verdict.finds("ends the page"), "a NUL byte in\n{}", answer.escape_ascii());
-    let torn = verdict.findings.iter().find(|finding| finding.what.contains("kvtier_"));
+    let torn = fault_of_ours(&verdict);
     assert!(torn.is_none(), "{torn:?} in\n{}", answer.escape_ascii());
 }
 

@@ -347,7 +347,9 @@ impl<'a> Scan<'a> {
             let between = &self.page.body[counted..span.start];
             self.numbered = (number + memchr::memchr_iter(b'\n', between).count(), span.start);
             let line = span.of(self.page.body);
-            let text = line[..line.len().min(NOTE_LENGTH)].trim_ascii_end().escape_ascii().to_string();
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let text = line[..line.len().min(NOTE_LENGTH)].escape_ascii().to_string();
             self.page.notes.push(LineNote { number: self.numbered.0, text, reason });
         }
     }

@@ -1,6 +1,6 @@
 //! What has to be the same behind the exporter as before it, and for which pages.
 
-use super::reader::Sample;
+use super::reader::{Remark, Sample};
 use super::strict::Verdict;
 
 /// The only upstream family that is ever replaced, in both its spellings.
@@ -44,4 +44,9 @@ pub fn ended(page: &[u8]) -> Vec<u8> {
         page.push(b'\n');
     }
     page
+}
+
+/// What a strict reader minds about our own families.
+pub fn fault_of_ours(verdict: &Verdict) -> Option<&Remark> {
+    verdict.findings.iter().find(|finding| finding.what.split(' ').any(|word| word.starts_with("kvtier_")))
 }
