@@ -11,7 +11,8 @@ use crate::exposition::Edit;
 const SHORT: usize = 512;
 
 /// Carries the edits out. They may come in any order; where two overlap, the one that starts first wins, and of
-/// two at the same place the longer; what is only put in comes before both. A page that does not end in a line end is given one.
+/// two at the same place the longer; what is only put in comes before both. A page that does not end in a line end
+/// is given one.
 pub fn apply(body: &Bytes, mut edits: Vec<Edit>) -> Vec<Bytes> {
     let is_put_in = |edit: &Edit| edit.span.start == edit.span.end;
     edits.sort_by_key(|edit| (edit.span.start, !is_put_in(edit), std::cmp::Reverse(edit.span.end)));
