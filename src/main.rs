@@ -107,7 +107,14 @@ async fn serve(
     }
     addresses.first().copied().map(ready);
     let limits = Limits { requests: cli.web.max_requests, ..Limits::of_this_process() };
-    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict, web, limits };
+    let site = Site {
+        scraper,
+        telemetry_path: cli.web.telemetry_path.clone(),
+        strict: cli.web.strict,
+        web,
+        limits,
+        compression: cli.web.compression,
+    };
     server::serve(listeners, site, async {
         tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
         tracing::info!("ending");

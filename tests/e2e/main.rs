@@ -18,6 +18,7 @@ mod support;
 
 mod answers;
 mod box_faults;
+mod coding;
 mod connections;
 mod descriptors;
 mod extras;
