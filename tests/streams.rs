@@ -17,6 +17,7 @@ use program::exporter::Exporter;
 use program::until;
 use program::upstream::{Upstream, ok};
 use publisher::{Publisher, Replay};
+use serde_json::{Value, json};
 use stream::{Message, messages, page, truth};
 
 const RUN: &str = "r08/stream.bin.gz";
@@ -102,11 +103,61 @@ fn a_stream_makes_the_fill_a_measurement_and_tells_what_other_sizes_would_reload
         assert!((share - chunks * 32.0 / 224_863.0).abs() < 0.01, "{size}: {share}");
     }
     assert!(tier("prediction_error_ratio", "").unwrap().abs() < 0.01);
+    told_as_status(&exporter);
     let debug = exporter.get("/debug").body;
     assert!(debug.contains("8388608 to 8388608 bytes (exact)"), "{debug}");
     assert_eq!(endpoint(&exporter, "gaps_total"), Some(0.0));
     // Prompts never leave the socket: no list of numbers stands anywhere in what we say.
     assert!(!debug.contains("token_ids") && exporter.log().iter().all(|line| !line.contains("token_ids")));
+}
+
+/// The same in `/api/status`.
+fn told_as_status(exporter: &Exporter) {
+    let status: Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
+    let stream = &status["event_streams"][0];
+    assert_eq!((&stream["up"], &stream["last_seq"], &stream["gaps_total"]), (&json!(true), &json!(1238), &json!(0)));
+    let events = &status["engines"][0]["events"];
+    assert_eq!(events["endpoint"], stream["endpoint"]);
+    assert_eq!((&events["resident_exact"], &events["resident_bytes_at_least"]), (&json!(true), &json!(8_388_608.0)));
+    assert_eq!(events["resident_bytes_at_most"], json!(8_388_608.0));
+    // Counted in the truth by another program.
+    for (name, count) in [("stored", 4533), ("evicted", 4021), ("restored", 2583)] {
+        assert_eq!(events[format!("{name}_chunks_total")], json!(count), "{name}");
+    }
+    assert_eq!((&events["stored_again_ratio"], &events["sampling_ratio"]), (&json!(2583.0 / 4533.0), &json!(1.0)));
+    assert!(events["sizes_unknown_because"].is_null());
+    let hour = 3600.0 / events["window_seconds"].as_f64().unwrap();
+    for (at, multiple, chunks) in [(0, 0.5, 831.0), (1, 1.0, 2225.0), (3, 2.0, 3682.0), (4, 4.0, 4804.0)] {
+        let size = &events["sizes"][at];
+        assert_eq!(size["multiple"], multiple);
+        let share = size["predicted_reload_ratio"].as_f64().unwrap();
+        assert!((share - chunks * 32.0 / 224_863.0).abs() < 0.01, "{size}");
+        // Both predictions may be off by a point of what was asked.
+        let more = size["more_tokens_per_hour"].as_f64().unwrap();
+        assert!((more - (chunks - 2225.0) * 32.0 * hour).abs() <= 0.02 * 224_863.0 * hour, "{size}");
+    }
+}
+
+#[test]
+fn a_prediction_that_is_off_is_not_shown_and_says_so() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    // The replay of this run is off by less than a point, but not by nothing.
+    let exporter = exporter(&engine, &["--events", &publisher.address(), "--events.max-error=0.001"]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..1]);
+    until_last_seq(&exporter, 0);
+    publisher.publish(&all[1..]);
+    until_last_seq(&exporter, 1238);
+    engine.show("r08/after.prom.gz");
+    let body = exporter.metrics().body;
+    let error = value(&body, "kvtier_tier_prediction_error_ratio", ENGINE).unwrap();
+    assert!(error.abs() > 0.00001 && !body.contains("\nkvtier_tier_predicted_reload_ratio{"), "{error}");
+    let status: Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
+    let events = &status["engines"][0]["events"];
+    assert_eq!(events["sizes"], json!([]));
+    assert_eq!(events["prediction_error_ratio"].as_f64(), Some(error));
+    assert!(events["sizes_unknown_because"].as_str().unwrap().contains("--events.max-error"), "{events}");
 }
 
 #[test]

@@ -201,6 +201,11 @@ impl Events {
         told
     }
 
+    /// By how much predictions may be off to be shown.
+    pub fn max_error(&self) -> f64 {
+        self.limits.max_error
+    }
+
     /// What `/debug` says.
     pub fn explain(&self, statuses: &[Arc<Status>], told: &[Told]) -> String {
         explain::explain(statuses, told, self.limits)

@@ -135,9 +135,19 @@ impl Scraper {
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
             exporter: Exporter::new(&BUILD, self.started, settings.correct),
             upstreams: upstreams.collect(),
-            engines: if blend.broke { Vec::new() } else { review(&blend.sources, settings, &blend.facts, engines) },
+            engines: self.engines(&blend),
+            event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
             host: status::Host::new(&self.look()),
         }
+    }
+
+    fn engines(&self, blend: &Blend) -> Vec<status::Engine> {
+        if blend.broke {
+            return Vec::new();
+        }
+        let max_error = self.events.as_ref().map_or(0.0, Events::max_error);
+        let engines = review(&blend.sources, &self.settings, &blend.facts, engines);
+        engines.into_iter().map(|engine| engine.with_events(&blend.told, max_error)).collect()
     }
 
     fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
