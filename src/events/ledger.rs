@@ -100,7 +100,9 @@ impl Account {
         let (Some(view), Some(tier)) = (status.view.as_ref().filter(|_| status.current), engine.tier("ram")) else {
             return;
         };
-        let Some(bytes) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
+        let Some(stored) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
+        // To the stream a promotion is a store like any other; the page counts it apart.
+        let bytes = stored + tier.promoted.map_or(0.0, |fact| fact.value);
         let chunks = view.stored as f64;
         if let Some((last_bytes, last_chunks)) = self.last {
             let outlived = bytes < last_bytes && chunks >= last_chunks && self.claims_more(view, bytes);
@@ -201,6 +203,16 @@ mod tests {
         assert_eq!(ledger.streams(&[Arc::clone(&status)])[0].chunk_bytes, None);
         ledger.note(&engine(2000.0), &status, None, LIMITS);
         // 2000 bytes ÷ 20 chunks, both since the engine's start.
+        assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
+    }
+
+    #[test]
+    fn what_a_tier_behind_gave_back_was_stored_too() {
+        let (mut ledger, status) = (Ledger::default(), status(20, true, exactly(20)));
+        let mut engine = engine(1500.0);
+        engine.tiers[0].promoted = fact(500.0);
+        ledger.note(&engine, &status, None, LIMITS);
+        // 15 chunks from the GPU and 5 promoted, of 100 bytes each.
         assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
     }
 

@@ -75,7 +75,7 @@ fn ports_of_two_ranks_that_meet() {
     let (events, replay) = (publisher.address(), publisher.replay_address());
     let page = capture("vllm-0.33.0-offload-cpu-dp2-full");
     let words = [format!("--events={events},{replay}"), format!("--events.replay={replay},{events}")];
-    let bench = || Bench::serving(page.clone()).shm("size=100g");
+    let bench = || Bench::serving(page.clone()).shm("100g");
     let said = bench().check(&[&words[0], &words[1]]);
     said.says(
         1,
