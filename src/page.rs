@@ -14,7 +14,7 @@ const METRICS: &str = "{{metrics}}";
 /// are those of what stands in the file; a test works them out anew and tells the new ones after an edit.
 pub const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-dxh6rxUoIviNnXCigiJ/bRMs4rJSNaDzNcOdgGCd/GM='; \
-    script-src 'sha256-aI63/RBzQlFIZU9fjHb1m2IRjvs6dy+ByiiSGgoEs/4='; \
+    script-src 'sha256-v/t6nXuIym8OkriVHPmuSP6WWl5u8ETGQMWBYvm7Sz0='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page in front of metrics at `telemetry_path`, which begins with a slash.
