@@ -4,7 +4,8 @@
 //! it; where the reading here is narrower than Prometheus' (an escape that the format does not know), the line
 //! is marked opaque and passes.
 
-use super::series::{Series, Shape};
+use super::series::Shape;
+use super::words::{METRIC_NAME, skip_blanks};
 
 /// What one line is. Ranges count from the start of the line.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +41,6 @@ pub(super) struct Sample<'a> {
     pub name: &'a [u8],
     /// Between the braces.
     pub labels: &'a [u8],
-    /// The line before has the same name.
-    pub same_name: bool,
     pub value_at: (usize, usize),
     /// A label value has an escape that the format does not know.
     pub odd_escape: bool,
@@ -94,27 +93,53 @@ impl Refusal {
     }
 }
 
-/// Reads the line that starts at `text[0]` and ends before `text[end]`. Only a label value may go on behind
-/// `end`: Prometheus lets line ends stand inside quotes. `shape` is what earlier lines of the same page left.
-pub(super) fn read<'a>(text: &'a [u8], end: usize, shape: &mut Shape<'a>) -> Line<'a> {
-    let line = &text[..end];
+/// Reads the line that starts at `text[0]`, and says where its line end stands: LF, CR LF or the end of the text.
+/// `shape` is what earlier lines of the same page left.
+pub(super) fn read<'a>(text: &'a [u8], shape: &mut Shape<'a>) -> (Line<'a>, usize) {
+    match text.first() {
+        // Most lines are samples. They end where their value ends, so nobody has to look for their end before.
+        Some(first) if !matches!(first, b'#' | b' ' | b'\t' | b'\r' | b'\n' | 0) => sample_line(text, shape),
+        _ => {
+            let line = &text[..line_end(text, 0)];
+            (no_sample(line), line.len())
+        }
+    }
+}
+
+/// How far a sample may go where it does not end with its line: Prometheus lets line ends stand inside quotes. It
+/// bounds the work that a page of unclosed quotes can cause.
+const LONGEST_QUOTE: usize = 64 * 1024;
+
+fn sample_line<'a>(text: &'a [u8], shape: &mut Shape<'a>) -> (Line<'a>, usize) {
+    let mut sample = sample_within(text, LONGEST_QUOTE, shape);
+    let end = match &sample {
+        Ok(sample) => sample.end,
+        Err(_) => line_end(text, 0),
+    };
+    if sample.is_err() && end > LONGEST_QUOTE {
+        sample = sample_within(text, end, shape);
+    }
+    (sample.map_or_else(Line::Refused, Line::Sample), end)
+}
+
+/// The sample, where it ends within so many bytes.
+fn sample_within<'a>(text: &'a [u8], limit: usize, shape: &mut Shape<'a>) -> Result<Sample<'a>, Refusal> {
+    let sample = sample(&text[..text.len().min(limit)], shape)?;
+    match &text[sample.end..] {
+        [] | [b'\n', ..] | [b'\r', b'\n', ..] => Ok(sample),
+        _ => Err(Refusal::OpenQuote),
+    }
+}
+
+fn no_sample(line: &[u8]) -> Line<'_> {
     let start = skip_blanks(line, 0);
     match line.get(start) {
         None => Line::Blank,
         Some(0) => Line::Refused(Refusal::Nul),
         Some(b'#') => comment(line, start),
-        Some(_) if start > 0 => Line::Refused(Refusal::Name),
-        Some(_) => match sample(line, shape) {
-            Err(Refusal::OpenQuote) => sample(&text[..text.len().min(LONGEST_QUOTE)], shape),
-            other => other,
-        }
-        .map_or_else(Line::Refused, Line::Sample),
+        Some(_) => Line::Refused(Refusal::Name),
     }
 }
-
-/// How far a label value may run over line ends before the quote counts as never closed. It bounds the work
-/// that a page of unclosed quotes can cause.
-const LONGEST_QUOTE: usize = 64 * 1024;
 
 fn comment(line: &[u8], hash: usize) -> Line<'_> {
     if line[hash..] == *b"# EOF" {
@@ -167,31 +192,18 @@ fn kind(line: &[u8], name: usize) -> Line<'_> {
 }
 
 fn metadata_name(line: &[u8], at: usize) -> Option<usize> {
-    let end = name_end(line, at, is_name_start, is_name_part);
+    let end = METRIC_NAME.end(line, at);
     (end > at).then_some(end)
 }
 
 fn sample<'a>(line: &'a [u8], shape: &mut Shape<'a>) -> Result<Sample<'a>, Refusal> {
     let series = shape.series(line)?;
-    let sample = value_and_tail(line, series);
-    if sample.is_err() {
-        // Nobody sees a refused line's name, so the next line must not be told that it has the same.
-        shape.forget();
-    }
-    sample
-}
-
-fn value_and_tail(line: &[u8], series: Series) -> Result<Sample<'_>, Refusal> {
     let at = skip_blanks(line, series.end);
-    let value_end = token_end(line, at);
-    if !is_number(&line[at..value_end]) {
-        return Err(Refusal::Value);
-    }
+    let value_end = value_end(line, at).ok_or(Refusal::Value)?;
     let (tail, end) = read_tail(line, value_end)?;
     Ok(Sample {
         name: &line[..series.name_end],
         labels: &line[series.labels.0..series.labels.1],
-        same_name: series.repeated,
         value_at: (at, value_end),
         odd_escape: series.odd_escape,
         tail,
@@ -200,7 +212,7 @@ fn value_and_tail(line: &[u8], series: Series) -> Result<Sample<'_>, Refusal> {
 }
 
 fn read_tail(line: &[u8], value_end: usize) -> Result<(Tail, usize), Refusal> {
-    if value_end == line.len() {
+    if matches!(line.get(value_end), None | Some(b'\n')) {
         return Ok((Tail::Text, value_end));
     }
     let end = line_end(line, value_end);
@@ -234,7 +246,6 @@ fn is_exemplar(rest: &[u8]) -> Result<bool, Refusal> {
 
 fn line_end(line: &[u8], from: usize) -> usize {
     let end = memchr::memchr(b'\n', &line[from..]).map_or(line.len(), |at| from + at);
-    // The value of a line that spans others may be followed by a CR LF of its own.
     end - usize::from(end < line.len() && end > from && line[end - 1] == b'\r')
 }
 
@@ -254,18 +265,36 @@ fn seconds_to_milliseconds(text: &[u8]) -> Option<i64> {
     (milliseconds <= 9_007_199_254_740_992.0).then_some(milliseconds as i64)
 }
 
-/// Whether a value is a number. Most are short and plain, and few are wanted: those are not worth parsing.
-fn is_number(text: &[u8]) -> bool {
-    is_plain(text) || number(text).is_some()
+/// Where the number that starts at `at` ends; `None` where there is none. Most are short and plain, and few are
+/// wanted: those are not worth parsing.
+fn value_end(line: &[u8], at: usize) -> Option<usize> {
+    let plain = plain_number(&line[at..]).map(|length| at + length);
+    let is_end = |end: &usize| matches!(line.get(*end), None | Some(b' ' | b'\n'));
+    plain.filter(is_end).or_else(|| {
+        let end = token_end(line, at);
+        number(&line[at..end]).map(|_| end)
+    })
 }
 
-/// At most 18 digits with one point between them: a number under any reading.
-fn is_plain(text: &[u8]) -> bool {
-    let point = |b: &&u8| **b == b'.';
-    text.len() < 20
-        && text.first().is_some_and(u8::is_ascii_digit)
-        && text.iter().all(|b| b.is_ascii_digit() || *b == b'.')
-        && text.iter().filter(point).count() <= 1
+/// How many bytes at the start are digits, maybe with a point among them and an exponent of one or two digits behind
+/// them: few enough to be a finite number under any reading.
+fn plain_number(text: &[u8]) -> Option<usize> {
+    let digits = |from: usize| text[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let mut end = digits(0);
+    if end == 0 {
+        return None;
+    }
+    if text.get(end) == Some(&b'.') {
+        end += 1 + digits(end + 1);
+    }
+    if let [b'e', b'+' | b'-', ..] = text[end..] {
+        let exponent = digits(end + 2);
+        if !matches!(exponent, 1 | 2) {
+            return None;
+        }
+        end += 2 + exponent;
+    }
+    (end < 64).then_some(end)
 }
 
 /// A number as Go's ParseFloat reads it for Prometheus: decimal, no underscores, no hexadecimal; a number too
@@ -279,35 +308,48 @@ pub(super) fn number(text: &[u8]) -> Option<f64> {
     }
 }
 
-pub(super) fn name_end(line: &[u8], at: usize, start: fn(u8) -> bool, part: fn(u8) -> bool) -> usize {
-    match line.get(at) {
-        Some(&first) if start(first) => at + line[at..].iter().position(|&b| !part(b)).unwrap_or(line.len() - at),
-        _ => at,
-    }
-}
-
 /// The end of a value or timestamp: Prometheus takes everything up to a blank, a line end or a brace.
 fn token_end(line: &[u8], at: usize) -> usize {
     let end = line[at..].iter().position(|b| matches!(b, b' ' | b'\t' | b'\n' | b'{'));
-    end.map_or(line.len(), |length| at + length)
+    let end = end.map_or(line.len(), |length| at + length);
+    end - usize::from(line.get(end) == Some(&b'\n') && end > at && line[end - 1] == b'\r')
 }
 
-pub(super) fn skip_blanks(line: &[u8], at: usize) -> usize {
-    at + line.get(at..).map_or(0, |rest| rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(super) fn is_name_start(b: u8) -> bool {
-    b.is_ascii_alphabetic() || b == b'_' || b == b':'
-}
+    fn value_of(line: &str) -> Option<(usize, usize)> {
+        match read(line.as_bytes(), &mut Shape::new(line.as_bytes())).0 {
+            Line::Sample(sample) => Some(sample.value_at),
+            _ => None,
+        }
+    }
 
-pub(super) fn is_name_part(b: u8) -> bool {
-    is_name_start(b) || b.is_ascii_digit()
-}
+    #[test]
+    fn numbers_are_those_of_prometheus() {
+        for good in ["0", "1.", "1.5", "1e5", "1e+05", "1.7e-07", "1e308", "-1", "+.5", "NaN", "+Inf", "-inf", "1e+1"] {
+            assert_eq!(value_of(&format!("a {good}\n")), Some((2, 2 + good.len())), "{good}");
+            assert_eq!(value_of(&format!("a {good} 7\r\n")), Some((2, 2 + good.len())), "{good}");
+        }
+        for bad in ["", ".", "1e", "1e+", "1e+999", "1.2.3", "1_0", "0x1", "1e+5.", "1x", "+NaN", "e+05"] {
+            assert_eq!(value_of(&format!("a {bad}\n")), None, "{bad}");
+        }
+        assert_eq!(value_of(&format!("a {}\n", "9".repeat(400))), None);
+        assert_eq!(value_of(&format!("a 0.{}\n", "3".repeat(400))), Some((2, 404)));
+    }
 
-pub(super) fn is_label_start(b: u8) -> bool {
-    b.is_ascii_alphabetic() || b == b'_'
-}
+    #[test]
+    fn a_number_longer_than_a_quote_may_be_is_read_to_its_end() {
+        let number = format!("1.{}", "0".repeat(LONGEST_QUOTE));
+        assert_eq!(value_of(&format!("a {number}\nb 1\n")), Some((2, 2 + number.len())));
+        assert_eq!(value_of(&format!("a{{b=\"\n\"}} {number}\nb 1\n")), None);
+    }
 
-pub(super) fn is_label_part(b: u8) -> bool {
-    is_label_start(b) || b.is_ascii_digit()
+    #[test]
+    fn a_quote_may_span_lines_but_not_for_ever() {
+        let far = |length| format!("a{{b=\"\n{}\"}} 1\n", "x".repeat(length));
+        assert!(value_of(&far(LONGEST_QUOTE - 20)).is_some());
+        assert!(value_of(&far(LONGEST_QUOTE)).is_none());
+    }
 }

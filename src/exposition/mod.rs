@@ -10,8 +10,7 @@
 mod labels;
 mod line;
 mod series;
-
-use std::collections::HashMap;
+mod words;
 
 pub use labels::{Labels, unescape};
 use line::{Kind, Line, Tail};
@@ -48,7 +47,8 @@ pub type NameId = usize;
 /// The names that dialects and corrections read.
 #[derive(Debug)]
 pub struct Names {
-    ids: HashMap<Vec<u8>, NameId>,
+    /// The names of each length: so few that looking through them is quicker than hashing.
+    by_length: Vec<Vec<(String, NameId)>>,
     spelled: Vec<&'static str>,
 }
 
@@ -56,17 +56,27 @@ impl Names {
     /// The set of all `names`; one that is given twice counts once. Some clients write `_` for the colon of a name,
     /// so that spelling means the same, unless it is a wanted name itself.
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Names {
-        let mut set = Names { ids: HashMap::new(), spelled: Vec::new() };
+        let mut set = Names { by_length: Vec::new(), spelled: Vec::new() };
         for name in names {
-            let next = set.spelled.len();
-            if *set.ids.entry(name.as_bytes().to_vec()).or_insert(next) == next {
+            if set.add(name.to_owned(), set.spelled.len()) {
                 set.spelled.push(name);
             }
         }
-        for (id, name) in set.spelled.iter().enumerate() {
-            set.ids.entry(name.replace(':', "_").into_bytes()).or_insert(id);
+        for id in 0..set.spelled.len() {
+            set.add(set.spelled[id].replace(':', "_"), id);
         }
         set
+    }
+
+    /// Whether the spelling is new.
+    fn add(&mut self, spelling: String, id: NameId) -> bool {
+        let is_new = self.id(&spelling).is_none();
+        if is_new {
+            let lengths = self.by_length.len().max(spelling.len() + 1);
+            self.by_length.resize(lengths, Vec::new());
+            self.by_length[spelling.len()].push((spelling, id));
+        }
+        is_new
     }
 
     /// The number of a name.
@@ -75,7 +85,8 @@ impl Names {
     }
 
     fn find(&self, name: &[u8]) -> Option<NameId> {
-        self.ids.get(name).copied()
+        let alike = self.by_length.get(name.len())?;
+        alike.iter().find_map(|(known, id)| (known.as_bytes() == name).then_some(*id))
     }
 }
 
@@ -191,28 +202,17 @@ struct Next<'a> {
     end: usize,
     /// The whole of it, with its line end.
     span: Span,
-    /// How many line ends that is: label values may hold some.
-    newlines: usize,
 }
 
 fn next_line<'a>(body: &'a [u8], start: usize, shape: &mut Shape<'a>) -> Next<'a> {
-    let text = &body[start..];
-    let length = memchr::memchr(b'\n', text).unwrap_or(text.len());
-    let mut end = length - usize::from(length < text.len() && text[..length].ends_with(b"\r"));
-    let line = line::read(text, end, shape);
-    let mut newlines = 1;
-    if let Line::Sample(sample) = &line
-        && sample.end > length
-    {
-        newlines += memchr::memchr_iter(b'\n', &text[..sample.end]).count();
-        end = sample.end;
-    }
-    let line_end = match &text[end..] {
+    let (line, end) = line::read(&body[start..], shape);
+    let end = start + end;
+    let line_end = match &body[end..] {
         [b'\r', b'\n', ..] => 2,
         [b'\n', ..] => 1,
         _ => 0,
     };
-    Next { line, end: start + end, span: Span { start, end: start + end + line_end }, newlines }
+    Next { line, end, span: Span { start, end: end + line_end } }
 }
 
 /// Every line of a page with the metric name in it, for those who sort lines by family.
@@ -232,9 +232,10 @@ pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
 
 struct Scan<'a> {
     page: Exposition<'a>,
-    /// 1-based number of the line that is read.
-    line_number: usize,
-    /// Whether the last sample's name is one of ours, and whether it is wanted: neighbours mostly share it.
+    /// 1-based number of the line that starts at this place: that of the last odd line.
+    numbered: (usize, usize),
+    /// The last sample's name, whether it is one of ours, and whether it is wanted: neighbours mostly share it.
+    name: &'a [u8],
     own: bool,
     wanted: Option<NameId>,
     shape: Shape<'a>,
@@ -251,12 +252,12 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, line_number: 1, own: false, wanted: None, shape: Shape::new(body) }
+        Scan { page, numbered: (1, 0), name: &[], own: false, wanted: None, shape: Shape::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
-        let Next { line, end, span, newlines } = next_line(self.page.body, start, &mut self.shape);
+        let Next { line, end, span } = next_line(self.page.body, start, &mut self.shape);
         let edits = self.page.edits.len();
         self.take(line, span, start);
         // An edit that takes out the line has taken its line end too.
@@ -264,7 +265,6 @@ impl<'a> Scan<'a> {
         if span.end == end + 2 && !gone {
             self.edit(Span { start: end, end: end + 1 }, String::new());
         }
-        self.line_number += newlines;
         span.end
     }
 
@@ -297,7 +297,8 @@ impl<'a> Scan<'a> {
     }
 
     fn sample(&mut self, sample: &line::Sample<'a>, span: Span, start: usize) {
-        if !sample.same_name {
+        if sample.name != self.name {
+            self.name = sample.name;
             self.own = sample.name.starts_with(OWN_PREFIX);
             self.wanted = self.lookup(sample.name);
         }
@@ -343,9 +344,12 @@ impl<'a> Scan<'a> {
 
     fn note(&mut self, span: Span, reason: &'static str) {
         if self.page.notes.len() < NOTES {
+            let (number, counted) = self.numbered;
+            let between = &self.page.body[counted..span.start];
+            self.numbered = (number + memchr::memchr_iter(b'\n', between).count(), span.start);
             let line = span.of(self.page.body);
             let text = line[..line.len().min(NOTE_LENGTH)].trim_ascii_end().escape_ascii().to_string();
-            self.page.notes.push(LineNote { number: self.line_number, text, reason });
+            self.page.notes.push(LineNote { number: self.numbered.0, text, reason });
         }
     }
 }

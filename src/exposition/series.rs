@@ -1,11 +1,12 @@
 //! The name and labels of one sample, checked, and what a line shares with the one before it.
 //!
-//! Most lines of a page repeat the line before up to one label value (the next bucket of a histogram, the next
-//! source of a counter). What repeats has been checked already, so only that value is looked at. This is where
-//! the scanner's speed comes from; [`Shape::check`] alone decides, and gives the same answers.
+//! Most lines of a page repeat the line before up to its name and a label value or two (the next bucket of a
+//! histogram, the next engine of a counter). What repeats has been checked already, so only what differs is looked
+//! at. This is where the scanner's speed comes from; [`Shape::check`] alone decides, and gives the same answers.
 
 use super::labels::{Labels, closing_quote};
-use super::line::{Refusal, is_label_part, is_label_start, is_name_part, is_name_start, name_end, skip_blanks};
+use super::line::Refusal;
+use super::words::{LABEL_NAME, METRIC_NAME, skip_blanks};
 
 /// The checked name and labels of a sample, as places in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,8 +18,6 @@ pub(super) struct Series {
     pub(super) end: usize,
     /// A label value has an escape that the format does not know.
     pub(super) odd_escape: bool,
-    /// It has the name of the line before.
-    pub(super) repeated: bool,
 }
 
 /// How many label values of a line are remembered. A line with more is checked in full, and so is the next.
@@ -43,11 +42,6 @@ impl<'a> Shape<'a> {
         Shape { page_is_utf8: std::str::from_utf8(page).is_ok(), unsure: true, ..Shape::default() }
     }
 
-    /// Takes nothing over from the last line.
-    pub(super) fn forget(&mut self) {
-        self.unsure = true;
-    }
-
     /// The name and labels at the start of `line`.
     pub(super) fn series(&mut self, line: &'a [u8]) -> Result<Series, Refusal> {
         match self.repeat(line) {
@@ -56,126 +50,149 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The answer for a line that differs from the last one in one label value at most; `None` for any other.
+    /// The answer for a line that differs from the last one in its name and in label values only; `None` for any
+    /// other, and then nothing of what is remembered is of use any more.
     fn repeat(&mut self, line: &'a [u8]) -> Option<Series> {
         if self.unsure {
             return None;
         }
-        let same = common_prefix(self.line, line);
-        if same >= self.series.end && self.count > 0 {
-            return Some(Series { repeated: true, ..self.series });
+        let last = self.series;
+        let mut pair = Pair::of(&self.line[..last.end], line);
+        if pair.same <= last.name_end {
+            self.series.name_end = METRIC_NAME.end(line, 0);
+            pair.take(last.name_end, self.series.name_end);
+            // Whether labels follow is told by the byte behind the name.
+            if self.series.name_end == 0 || pair.same == last.name_end {
+                return None;
+            }
         }
-        let changed = self.values[..self.count].iter().position(|&(start, end)| start <= same && same <= end)?;
-        let (start, end) = self.values[changed];
-        let length = closing_quote(&line[start..])?;
-        let rest = &self.line[end..self.series.end];
-        if !line[start + length..].starts_with(rest) {
+        self.series.labels.0 = pair.place(last.labels.0);
+        self.series.odd_escape = false;
+        for value in &mut self.values[..self.count] {
+            let (start, end) = *value;
+            *value = (pair.place(start), pair.place(end));
+            if pair.same <= end {
+                if pair.same < start {
+                    return None;
+                }
+                value.1 = value.0 + closing_quote(&line[value.0..])?;
+                // Nothing odd is taken over, so only a new value can have an odd escape.
+                self.series.odd_escape |= has_odd_escape(&line[value.0..value.1]);
+                pair.take(end, value.1);
+            }
+        }
+        if pair.same < last.end {
             return None;
         }
-        let moved = |at: usize| at + start + length - end;
         self.line = line;
-        self.series.labels.1 = moved(self.series.labels.1);
-        self.series.end = moved(self.series.end);
-        for value in &mut self.values[changed..self.count] {
-            *value = (if value.0 == start { start } else { moved(value.0) }, moved(value.1));
-        }
-        // Nothing odd is taken over, so only the new value can have an odd escape.
-        self.unsure = has_odd_escape(&line[start..start + length]);
-        Some(Series { odd_escape: self.unsure, repeated: true, ..self.series })
+        self.series.labels.1 = pair.place(last.labels.1);
+        self.series.end = pair.place(last.end);
+        self.unsure = self.series.odd_escape;
+        Some(self.series)
     }
 
     /// Checks name and labels in full.
     fn check(&mut self, line: &'a [u8]) -> Result<Series, Refusal> {
         self.unsure = true;
         self.count = 0;
-        let name_end = name_end(line, 0, is_name_start, is_name_part);
+        let name_end = METRIC_NAME.end(line, 0);
         if name_end == 0 {
             return Err(Refusal::Name);
         }
         let open = skip_blanks(line, name_end);
-        let mut series = Series { name_end, labels: (name_end, name_end), end: name_end, ..Series::default() };
-        let mut names = NameSet::default();
+        let mut series = Series { name_end, labels: (name_end, name_end), end: name_end, odd_escape: false };
+        let mut sure = self.page_is_utf8;
         if line.get(open) == Some(&b'{') {
-            let close = self.check_labels(line, open + 1, &mut names, &mut series.odd_escape)?;
+            let close = self.check_labels(line, open + 1, &mut series.odd_escape, &mut sure)?;
             series.labels = (open + 1, close);
             series.end = close + 1;
         }
         self.line = line;
         self.series = series;
-        self.unsure = names.may_repeat || series.odd_escape || self.count > REMEMBERED || !self.page_is_utf8;
+        self.unsure = !sure || series.odd_escape;
         Ok(series)
     }
 
-    /// Checks the labels that start at `at` and returns the place of the closing brace.
-    fn check_labels(
-        &mut self,
-        line: &[u8],
-        mut at: usize,
-        names: &mut NameSet,
-        odd: &mut bool,
-    ) -> Result<usize, Refusal> {
+    /// Checks the labels that start at `at` and returns the place of the closing brace. They are `sure` as long as
+    /// no name can stand twice.
+    fn check_labels(&mut self, line: &[u8], mut at: usize, odd: &mut bool, sure: &mut bool) -> Result<usize, Refusal> {
         let first = at;
-        names.insert(METRIC_NAME.as_bytes());
+        let mut names: [&[u8]; REMEMBERED] = [&[]; REMEMBERED];
         loop {
             at = skip_blanks(line, at);
             if line.get(at) == Some(&b'}') {
                 break;
             }
-            let name = at;
-            at = name_end(line, at, is_label_start, is_label_part);
-            if at == name {
+            let name = &line[at..LABEL_NAME.end(line, at)];
+            if name.is_empty() {
                 return Err(Refusal::Label);
             }
-            names.insert(&line[name..at]);
+            at += name.len();
             at = expect(line, skip_blanks(line, at), b'=')?;
             at = expect(line, skip_blanks(line, at), b'"')?;
             let length = closing_quote(&line[at..]).ok_or(Refusal::OpenQuote)?;
             *odd |= has_odd_escape(&line[at..at + length]);
-            self.remember(at, at + length);
+            *sure &= self.count < REMEMBERED && name != METRICS_OWN && !names[..self.count].contains(&name);
+            if *sure {
+                names[self.count] = name;
+                self.values[self.count] = (at, at + length);
+                self.count += 1;
+            }
             at = skip_blanks(line, at + length + 1);
             if line.get(at) == Some(&b',') {
                 at += 1;
             }
         }
-        if names.may_repeat || !self.page_is_utf8 {
+        if !*sure {
             let text = std::str::from_utf8(&line[first..at]).map_err(|_| Refusal::Utf8)?;
-            if Labels::new(text).repeat_a_name(METRIC_NAME) {
+            if Labels::new(text).repeat_a_name(METRICS_OWN) {
                 return Err(Refusal::RepeatedLabel);
             }
         }
         Ok(at)
     }
-
-    fn remember(&mut self, start: usize, end: usize) {
-        if let Some(place) = self.values.get_mut(self.count) {
-            *place = (start, end);
-        }
-        self.count += 1;
-    }
 }
 
 /// The label that Prometheus keeps the metric's name in.
-const METRIC_NAME: &str = "__name__";
+const METRICS_OWN: &[u8] = b"__name__";
 
-/// Names seen, as one bit each: most samples are known to repeat none without a look back.
-#[derive(Default)]
-struct NameSet {
-    bits: u64,
-    may_repeat: bool,
+/// The last line and this one, walked side by side.
+struct Pair<'a> {
+    last: &'a [u8],
+    line: &'a [u8],
+    /// They are alike up to here, a place in the last line, but for what was taken.
+    same: usize,
+    /// How much further back this line's bytes stand now; it wraps where they stand further in front.
+    shift: usize,
 }
 
-impl NameSet {
-    fn insert(&mut self, name: &[u8]) {
-        let hash = name.iter().fold(0_u32, |hash, &b| hash.wrapping_mul(31).wrapping_add(u32::from(b)));
-        let bit = 1 << (hash % 64);
-        self.may_repeat |= self.bits & bit != 0;
-        self.bits |= bit;
+impl<'a> Pair<'a> {
+    fn of(last: &'a [u8], line: &'a [u8]) -> Pair<'a> {
+        Pair { last, line, same: common_prefix(last, line), shift: 0 }
+    }
+
+    /// Where a place in the last line lies in this one.
+    fn place(&self, in_last: usize) -> usize {
+        in_last.wrapping_add(self.shift)
+    }
+
+    /// Goes on behind a part that ends at these places of the two lines.
+    fn take(&mut self, end_in_last: usize, end: usize) {
+        self.shift = end.wrapping_sub(end_in_last);
+        let (last, line) = (&self.last[end_in_last..], &self.line[end..]);
+        // Mostly nothing else differs, and that is told at once.
+        self.same = end_in_last + if line.starts_with(last) { last.len() } else { common_prefix(last, line) };
     }
 }
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (wide_a, wide_b) = (a.as_chunks::<16>().0, b.as_chunks::<16>().0);
-    let wide = 16 * wide_a.iter().zip(wide_b).take_while(|(a, b)| a == b).count();
+    let wide = wide_a.iter().zip(wide_b).take_while(|(a, b)| a == b).count();
+    if let (Some(a), Some(b)) = (wide_a.get(wide), wide_b.get(wide)) {
+        let differing = u128::from_le_bytes(*a) ^ u128::from_le_bytes(*b);
+        return 16 * wide + differing.trailing_zeros() as usize / 8;
+    }
+    let wide = 16 * wide;
     wide + a[wide..].iter().zip(&b[wide..]).take_while(|(a, b)| a == b).count()
 }
 
@@ -192,4 +209,52 @@ fn has_odd_escape(value: &[u8]) -> bool {
 
 fn expect(line: &[u8], at: usize, byte: u8) -> Result<usize, Refusal> {
     if line.get(at) == Some(&byte) { Ok(at + 1) } else { Err(Refusal::Label) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Lines of few kinds of parts, so that many differ in one place only.
+    fn line() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(vec!["a", "ab", "b:c", "", "é"]);
+        let key = prop::sample::select(vec!["x", "y", "xy", "__name__", "", "2"]);
+        let value =
+            prop::sample::select(vec!["", "1", "12", "a,b", "}", "\\\"", "\\n", "\\q", "\\", "\n", "ö", "x=\"y"]);
+        let blank = prop::sample::select(vec!["", "", "", " ", "\t"]);
+        let label = (key, blank.clone(), value, blank.clone())
+            .prop_map(|(key, before, value, behind)| format!("{key}{before}=\"{value}\"{behind}"));
+        let labels = (prop::collection::vec(label, 0..10), prop::sample::select(vec!["", ","]));
+        let labels = prop::option::of(labels.prop_map(|(labels, last)| labels.join(",") + last));
+        (name, blank, labels).prop_map(|(name, blank, labels)| match labels {
+            Some(labels) => format!("{name}{blank}{{{labels}}} 1\n"),
+            None => format!("{name}{blank} 1\n"),
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn a_line_reads_the_same_behind_any_other(lines in prop::collection::vec(line(), 2..6)) {
+            let mut shape = Shape::new(lines.concat().as_bytes());
+            for line in &lines {
+                let alone = Shape::new(line.as_bytes()).series(line.as_bytes());
+                prop_assert_eq!(shape.series(line.as_bytes()), alone, "{:?}", lines);
+            }
+        }
+    }
+
+    #[test]
+    fn what_two_lines_have_in_common_ends_at_the_first_byte_that_differs() {
+        let line = b"0123456789abcdef0123456789abcdef0123456";
+        for at in 0..line.len() {
+            let mut other = *line;
+            other[at] = b'X';
+            assert_eq!(common_prefix(line, &other), at);
+            assert_eq!(common_prefix(&line[..at], line), at);
+        }
+    }
 }
