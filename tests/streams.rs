@@ -26,13 +26,14 @@ use stream::{Message, messages, page, truth};
 
 const RUN: &str = "r08/stream.bin.gz";
 /// The families of events, as the documentation lists them.
-const EVENTS: [&str; 18] = [
+const EVENTS: [&str; 19] = [
     "kvtier_tier_resident_bytes",
     "kvtier_tier_resident_ratio",
     "kvtier_tier_resident_exact",
     "kvtier_tier_stored_chunks_total",
     "kvtier_tier_evicted_chunks_total",
     "kvtier_tier_restored_chunks_total",
+    "kvtier_tier_promoted_chunks_total",
     "kvtier_tier_age_at_eviction_seconds",
     "kvtier_tier_predicted_reload_ratio",
     "kvtier_tier_prediction_error_ratio",

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_name_may_stand_twice_only_where_a_value_of_it_is_empty() {
-        let repeats = |text| Labels::new(text).repeat_a_name(b"__name__");
+        let repeats = |text: &str| Labels::new(text).repeat_a_name(b"__name__");
         assert!(repeats(r#"a="1",b="2",a="3""#));
         assert!(!repeats(r#"a="1",b="2",a="""#) && !repeats(r#"a="",b="2",a="1",a="3""#));
         assert!(repeats(r#"a="1",__name__="b""#));

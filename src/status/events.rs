@@ -43,7 +43,9 @@ pub struct Events {
     pub evicted_chunks_total: Option<u64>,
     /// Chunks stored again after their eviction.
     pub restored_chunks_total: Option<u64>,
-    /// These as a share of the chunks stored.
+    /// Chunks that a tier behind gave back; they are among the chunks stored.
+    pub promoted_chunks_total: Option<f64>,
+    /// The restored ones as a share of the chunks stored.
     pub stored_again_ratio: Option<f64>,
     /// Mean time from a chunk's store to its eviction.
     pub age_at_eviction_seconds_mean: Option<f64>,
@@ -102,6 +104,7 @@ impl Events {
             stored_chunks_total: view.map(|view| view.stored),
             evicted_chunks_total: view.map(|view| view.evicted),
             restored_chunks_total: view.map(|view| view.restored),
+            promoted_chunks_total: told.promoted,
             stored_again_ratio: view.and_then(|view| ratio(view.restored as f64, view.stored as f64)),
             age_at_eviction_seconds_mean: view.and_then(|view| ratio(view.ages.sum, view.ages.count)),
             sampling_ratio: view.map(|view| 1.0 / view.one_in as f64),
