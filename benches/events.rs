@@ -6,9 +6,14 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints")]
 
 use std::collections::VecDeque;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kvtier_exporter::events::fold::Fold;
+use kvtier_exporter::events::transport::{Kind, Socket};
 use kvtier_exporter::events::wire::Batch;
+use kvtier_exporter::events::{Address, Endpoint, Events, Link, Options};
 use kvtier_exporter::process;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -22,6 +27,45 @@ fn main() {
     for (slots, batches) in [(16_384, 60_000), (262_144, 120_000), (4_194_304, 1_100_000)] {
         run(slots, batches);
     }
+    through_a_socket(30_000);
+}
+
+/// The same batches through a connection, as fast as they can be taken, with a thread that looks all the time as
+/// scrapes do.
+fn through_a_socket(batches: u64) {
+    let mut engine = Engine::new(262_144);
+    let payloads: Vec<Vec<u8>> = (0..batches).map(|_| engine.batch()).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    let link = Link::Connect(Address::parse_all(&address).unwrap().remove(0));
+    let endpoints = vec![Endpoint { link, replay: None, topic: String::new() }];
+    let window = Duration::from_secs(3600);
+    let events = Events::start(&Options { endpoints, window, max_error: 0.03, max_bytes: BUDGET });
+    let mut socket = Socket::over(listener.accept().unwrap().0, Kind::Pub).unwrap();
+    while socket.receive(Duration::from_millis(10)).unwrap().is_none() {}
+    let (before, own, start) = (cpu_of(ClockId::ProcessCPUTime), cpu(), Instant::now());
+    let (mut looks, mut longest) = (0_u32, Duration::ZERO);
+    let done = || events.look()[0].last_seq == Some(batches - 1);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            for (seq, payload) in payloads.iter().enumerate() {
+                socket.send(&[b"", &(seq as u64).to_be_bytes(), payload]).unwrap();
+            }
+            cpu()
+        });
+        while !done() {
+            let look = Instant::now();
+            drop(events.look());
+            longest = longest.max(look.elapsed());
+            looks += 1;
+            thread::sleep(Duration::from_millis(1));
+        }
+        let reader = cpu_of(ClockId::ProcessCPUTime) - before - (cpu() - own) - sender.join().unwrap();
+        let each = reader / batches as f64 * 1e6;
+        let rate = batches as f64 / start.elapsed().as_secs_f64();
+        println!("\nthrough a socket: {each:.2} µs of CPU a batch, {rate:.0} batches a second;");
+        println!("{looks} looks meanwhile, the longest {:.0} µs", longest.as_secs_f64() * 1e6);
+    });
 }
 
 fn run(slots: usize, batches: usize) {
@@ -46,7 +90,11 @@ fn run(slots: usize, batches: usize) {
 }
 
 fn cpu() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    cpu_of(ClockId::ThreadCPUTime)
+}
+
+fn cpu_of(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 use support::client::get_aside;
-use support::exporter::Exporter;
+use support::exporter::{Exporter, command};
 use support::until;
 use support::upstream::{Gate, Step, Upstream, ok, response};
 use tempfile::TempDir;
@@ -337,8 +337,12 @@ fn the_form_is_the_documented_one() {
     until("the collector has failed", || status(&odd)["host"]["collectors"][0]["failure"].is_string());
     let (_upstream, unsized_tier) = in_front_of(WORKED.replace("kv_offloading_size", "x"), &[]);
 
+    // The demo publishes its events.
+    let demo = Exporter::spawn(&mut command(&["--web.listen-address=127.0.0.1:0", "demo"]));
+    until("the demo tells of other sizes", || status(&demo)["engines"][0]["events"]["sizes"][0].is_object());
+
     let mut seen = BTreeMap::new();
-    for one in [worked(), status(&odd), status(&down), status(&unsized_tier)] {
+    for one in [worked(), status(&odd), status(&down), status(&unsized_tier), status(&demo)] {
         fields(&one, "", &mut seen);
     }
     let documented = documented();

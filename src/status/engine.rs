@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::Events;
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::{CORRECTIONS, Corrected};
 use crate::derive::{prefill_seconds_per_token, reload_seconds_per_token, speed};
+use crate::events::ledger::Told;
 use crate::model::{Fact, Quotient, Snapshot};
 
 /// One engine of the page. Counters run since the engine started.
@@ -36,6 +38,8 @@ pub struct Engine {
     pub reset_evidence: Vec<String>,
     /// Its tiers.
     pub tiers: Vec<Tier>,
+    /// What its event stream tells; `null` where none is known to be its own.
+    pub events: Option<Events>,
     /// Its upstream gauges that mislead, and what became of them.
     pub corrections: Vec<Correction>,
 }
@@ -160,8 +164,16 @@ impl Engine {
             reload_seconds_per_token: reload_seconds_per_token(resolved),
             reset_evidence: engine.reset_evidence.clone(),
             tiers: resolved.tiers.iter().map(Tier::new).collect(),
+            events: None,
             corrections: own.map(|one| Correction::new(one, &resolved.tiers)).collect(),
         }
+    }
+
+    /// The same with what its event stream tells, if one of these is its own.
+    #[must_use]
+    pub fn with_events(self, told: &[Told], max_error: f64) -> Engine {
+        let own = |one: &&Told| one.engine.model_name == self.model_name && one.engine.engine == self.engine;
+        Engine { events: told.iter().find(own).map(|one| Events::new(one, max_error)), ..self }
     }
 }
 
