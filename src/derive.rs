@@ -202,8 +202,16 @@ fn family(row: &Derived, engines: &[Resolved<'_>]) -> Family {
         match row.samples {
             // Engines stand in the order of their labels, so those of one model are neighbours.
             Samples::Model(_) if at > 0 && engines[at - 1].engine.id.model_name == id.model_name => {}
-            Samples::Model(value) => family.push(vec![("model_name", id.model_name.clone())], value(engine)),
-            Samples::Engine(value) => family.push(engine_labels(id), value(engine)),
+            Samples::Model(value) => {
+                if let Some(value) = value(engine) {
+                    family.push(vec![("model_name", id.model_name.clone())], value);
+                }
+            }
+            Samples::Engine(value) => {
+                if let Some(value) = value(engine) {
+                    family.push(engine_labels(id), value);
+                }
+            }
             Samples::Split(label, values) => {
                 for (name, value) in values(engine) {
                     family.push(with(engine_labels(id), label, name), value);
@@ -211,7 +219,9 @@ fn family(row: &Derived, engines: &[Resolved<'_>]) -> Family {
             }
             Samples::Tier(value) => {
                 for tier in &engine.tiers {
-                    family.push(tier_labels(id, tier), value(engine, tier));
+                    if let Some(value) = value(engine, tier) {
+                        family.push(tier_labels(id, tier), value);
+                    }
                 }
             }
             Samples::TierInfo(info) => {
@@ -228,7 +238,10 @@ fn family(row: &Derived, engines: &[Resolved<'_>]) -> Family {
 
 /// The labels that tell engines apart, taken over from upstream.
 pub fn engine_labels(id: &EngineId) -> Labels {
-    vec![("model_name", id.model_name.clone()), ("engine", id.engine.clone())]
+    // Room for one more: most families have it.
+    let mut labels = Vec::with_capacity(3);
+    labels.extend([("model_name", id.model_name.clone()), ("engine", id.engine.clone())]);
+    labels
 }
 
 fn tier_labels(id: &EngineId, tier: &ResolvedTier<'_>) -> Labels {

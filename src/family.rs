@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use prometheus::TextEncoder;
 use prometheus::proto;
-use prometheus::{Encoder, TextEncoder};
 
 /// Whether a family may only rise (until its engine restarts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +97,10 @@ impl Family {
     }
 
     /// Adds a sample. Unknown (`None`) and non-finite values add nothing: unknown is an absent sample.
-    pub fn push(&mut self, labels: Labels, value: impl Into<Option<f64>>) {
+    pub fn push(&mut self, mut labels: Labels, value: impl Into<Option<f64>>) {
         match value.into() {
             Some(value) if value.is_finite() => {
-                let labels = labels.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+                labels.retain(|(_, text)| !text.is_empty());
                 self.samples.push((labels, value));
             }
             _ => {}
@@ -112,13 +112,13 @@ impl Family {
 pub fn encode(families: &[Family]) -> String {
     let known: Vec<proto::MetricFamily> =
         families.iter().filter(|f| !f.samples.is_empty() || !f.histograms.is_empty()).map(proto_family).collect();
-    let mut text = Vec::new();
+    let mut text = String::new();
     // The encoder refuses only an empty family or name; neither gets here.
-    if let Err(error) = TextEncoder::new().encode(&known, &mut text) {
+    if let Err(error) = TextEncoder::new().encode_utf8(&known, &mut text) {
         tracing::error!(%error, "own families could not be encoded");
         return String::new();
     }
-    String::from_utf8_lossy(&text).into_owned()
+    text
 }
 
 fn proto_family(family: &Family) -> proto::MetricFamily {

@@ -49,8 +49,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups and one password at a time are all that blocks here; a resolver that hangs must not gather
-        // threads.
+        // Name lookups, one password and one large page of each upstream at a time are all that blocks here; a resolver
+        // that hangs must not gather threads.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;
@@ -107,7 +107,14 @@ async fn serve(
     }
     addresses.first().copied().map(ready);
     let limits = Limits { requests: cli.web.max_requests, ..Limits::of_this_process() };
-    let site = Site { scraper, telemetry_path: cli.web.telemetry_path.clone(), strict: cli.web.strict, web, limits };
+    let site = Site {
+        scraper,
+        telemetry_path: cli.web.telemetry_path.clone(),
+        strict: cli.web.strict,
+        web,
+        limits,
+        compression: cli.web.compression,
+    };
     server::serve(listeners, site, async {
         tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
         tracing::info!("ending");

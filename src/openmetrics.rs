@@ -22,7 +22,8 @@
 //! it knows what Prometheus refuses.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 type Bytes<'a> = Cow<'a, [u8]>;
 
@@ -45,25 +46,24 @@ pub fn to_text(body: &[u8]) -> Vec<u8> {
 
 /// Lines without their ends, be they LF or CR LF.
 fn lines(body: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    body.strip_suffix(b"\n")
-        .unwrap_or(body)
-        .split(|byte| *byte == b'\n')
-        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+    body.split_inclusive(|byte| *byte == b'\n').map(without_end)
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 fn is_end_mark(line: &[u8]) -> bool {
     line.trim_ascii_end() == b"# EOF"
 }
 
-/// The page cut into families, in order. One at a time: of a page with ever new names they would take many times
-/// its memory.
-fn families(body: &[u8]) -> impl Iterator<Item = Family<'_>> {
-    let mut lines = lines(body).filter(|line| !is_end_mark(line)).map(Line::read).peekable();
+/// The page cut into families, in order. One at a time, and each as the bytes that it is: read lines of a page of short
+/// ones would take fifty times its memory.
+fn families(mut page: &[u8]) -> impl Iterator<Item = Family<'_>> {
     std::iter::from_fn(move || {
-        let mut family = Family::of(lines.next()?);
-        while let Some(line) = lines.next_if(|line| family.takes(line)) {
-            family.add(line);
-        }
+        let family;
+        (family, page) = Family::first_of(page)?;
         Some(family)
     })
 }
@@ -105,14 +105,21 @@ impl<'a> Metadata<'a> {
                 (Cow::Borrowed(name), &rest[name.len()..])
             }
         };
-        (!name.is_empty()).then(|| Metadata { word, name, text: rest.strip_prefix(b" ").unwrap_or(rest) })
+        let text = rest.strip_prefix(b" ").unwrap_or(rest);
+        let says_nothing = name.is_empty() || (word == b"TYPE" && text.is_empty());
+        (!says_nothing).then_some(Metadata { word, name, text })
     }
 }
 
-/// A sample, already as text 0.0.4 wants it.
+/// A sample.
 struct Sample<'a> {
     name: Bytes<'a>,
-    line: Bytes<'a>,
+    line: &'a [u8],
+    labels: Labels<'a>,
+    value: &'a [u8],
+    time: Option<&'a [u8]>,
+    /// Text 0.0.4 writes it the same way.
+    as_is: bool,
 }
 
 impl<'a> Sample<'a> {
@@ -135,8 +142,15 @@ impl<'a> Sample<'a> {
             return None;
         }
         let as_is = time.is_none() && without_exemplar.len() == rest.len() && !labels.quoted;
-        let written = if as_is { Cow::Borrowed(line) } else { Cow::Owned(labels.write(&name, value, time)) };
-        Some(Sample { name, line: written })
+        Some(Sample { name, line, labels, value, time, as_is })
+    }
+
+    /// The line as text 0.0.4 wants it.
+    fn written(&self) -> Bytes<'a> {
+        match self.as_is {
+            true => Cow::Borrowed(self.line),
+            false => Cow::Owned(self.labels.write(&self.name, self.value, self.time)),
+        }
     }
 }
 
@@ -261,30 +275,63 @@ fn split_at_blank(text: &[u8]) -> (&[u8], &[u8]) {
     (&text[..at], text.get(at + 1..).unwrap_or_default())
 }
 
-/// One family: its metadata, then its samples and whatever stood between them.
+/// One family: its metadata, then its samples and whatever stood between them. Both as they came, to be read when they
+/// are needed.
 struct Family<'a> {
     name: Bytes<'a>,
-    metadata: Vec<Metadata<'a>>,
-    lines: Vec<(Bytes<'a>, Bytes<'a>)>,
+    kind: Option<&'a [u8]>,
+    page: &'a [u8],
+    metadata: Range<usize>,
+    lines: Range<usize>,
+}
+
+/// What a family's lines are, beside its metadata.
+#[derive(Default)]
+struct Seen {
+    suffixes: BTreeSet<&'static str>,
+    others: bool,
 }
 
 impl<'a> Family<'a> {
-    fn of(line: Line<'a>) -> Family<'a> {
-        let name = match &line {
+    /// The first family of a page, and what follows it.
+    fn first_of(page: &'a [u8]) -> Option<(Family<'a>, &'a [u8])> {
+        let mut family: Option<Family<'a>> = None;
+        let mut end = 0;
+        for whole in page.split_inclusive(|byte| *byte == b'\n') {
+            let text = without_end(whole);
+            if !is_end_mark(text) {
+                let line = Line::read(text);
+                let family = family.get_or_insert_with(|| Family::of(&line, page));
+                if !family.takes(&line) {
+                    break;
+                }
+                family.add(&line, end..end + whole.len());
+            }
+            end += whole.len();
+        }
+        Some((family?, &page[end..]))
+    }
+
+    /// The family that begins with this line, still without it.
+    fn of(line: &Line<'a>, page: &'a [u8]) -> Family<'a> {
+        let name = match line {
             Line::Metadata(metadata) => metadata.name.clone(),
             Line::Sample(sample) => sample.name.clone(),
             Line::Other(_) => Cow::Borrowed(&b""[..]),
         };
-        let mut family = Family { name, metadata: Vec::new(), lines: Vec::new() };
-        family.add(line);
-        family
+        Family { name, kind: None, page, metadata: 0..0, lines: 0..0 }
     }
 
-    fn add(&mut self, line: Line<'a>) {
-        match line {
-            Line::Metadata(metadata) => self.metadata.push(metadata),
-            Line::Sample(sample) => self.lines.push((sample.name, sample.line)),
-            Line::Other(line) => self.lines.push((Cow::Borrowed(b""), Cow::Borrowed(line))),
+    /// Adds a line, which is there on the page. Nothing but end marks lies between it and the one before it.
+    fn add(&mut self, line: &Line<'a>, at: Range<usize>) {
+        let part = match line {
+            Line::Metadata(_) => &mut self.metadata,
+            Line::Sample(_) | Line::Other(_) => &mut self.lines,
+        };
+        let begin = if part.end == 0 { at.start } else { part.start };
+        *part = begin..at.end;
+        if let Line::Metadata(Metadata { word: b"TYPE", text, .. }) = line {
+            self.kind.get_or_insert(text);
         }
     }
 
@@ -297,12 +344,20 @@ impl<'a> Family<'a> {
         }
     }
 
-    fn text_of(&self, word: &[u8]) -> Option<&'a [u8]> {
-        self.metadata.iter().find(|metadata| metadata.word == word).map(|metadata| metadata.text)
+    fn kind(&self) -> &'a [u8] {
+        self.kind.unwrap_or_default()
     }
 
-    fn kind(&self) -> &'a [u8] {
-        self.text_of(b"TYPE").unwrap_or_default()
+    fn metadata(&self) -> impl Iterator<Item = Metadata<'a>> {
+        lines(&self.page[self.metadata.clone()]).filter_map(Metadata::read)
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line<'a>> {
+        lines(&self.page[self.lines.clone()]).filter(|line| !is_end_mark(line)).map(Line::read)
+    }
+
+    fn text_of(&self, word: &[u8]) -> Option<&'a [u8]> {
+        self.metadata().find(|metadata| metadata.word == word).map(|metadata| metadata.text)
     }
 
     /// Suffix of a sample of this family; `None` for a sample of another one.
@@ -314,44 +369,71 @@ impl<'a> Family<'a> {
     }
 
     /// The family's name as its samples spell it.
-    fn spelling(&self) -> Option<&[u8]> {
-        self.lines.iter().find_map(|(name, _)| name.strip_suffix(self.suffix_of(name)?.as_bytes()))
+    fn spelling(&self) -> Option<Vec<u8>> {
+        self.lines().find_map(|line| match line {
+            Line::Sample(Sample { name, .. }) => {
+                name.strip_suffix(self.suffix_of(&name)?.as_bytes()).map(<[u8]>::to_vec)
+            }
+            _ => None,
+        })
     }
 
     fn is_underscored(&self) -> bool {
         self.spelling().is_some_and(|spelling| *spelling != *self.name)
     }
 
+    fn seen(&self) -> Seen {
+        let mut seen = Seen::default();
+        for line in self.lines() {
+            match line {
+                Line::Sample(sample) => seen.suffixes.extend(self.suffix_of(&sample.name)),
+                _ => seen.others = true,
+            }
+        }
+        seen
+    }
+
     /// Writes the family, then each part that text 0.0.4 wants as a family of its own.
     fn write(&self, underscored: bool, out: &mut Vec<u8>) {
         let base = match self.spelling() {
-            Some(spelling) => spelling.to_vec(),
+            Some(spelling) => spelling,
             None if underscored => squash(&self.name),
             None => self.name.to_vec(),
         };
-        let mut apart: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
-        let mut own: Vec<&[u8]> = Vec::new();
-        for (name, line) in &self.lines {
-            match self.suffix_of(name).filter(|suffix| stands_apart(self.kind(), suffix)) {
-                Some(suffix) => apart.entry(suffix).or_default().push(line),
-                None => own.push(line),
-            }
+        let seen = self.seen();
+        let (apart, own): (Vec<&str>, Vec<&str>) =
+            seen.suffixes.iter().partition(|suffix| stands_apart(self.kind(), suffix));
+        if seen.others || !own.is_empty() || apart.is_empty() {
+            self.write_own_metadata(&base, &seen, out);
+            self.write_part(None, out);
         }
-        if !own.is_empty() || apart.is_empty() {
-            self.write_own_metadata(&base, out);
-        }
-        own.iter().for_each(|line| push_line(out, &[line]));
-        for (suffix, lines) in apart {
-            self.write_apart(&[&base, suffix.as_bytes()].concat(), &lines, out);
+        for suffix in apart {
+            self.write_metadata_apart(&[&base, suffix.as_bytes()].concat(), out);
+            self.write_part(Some(suffix), out);
         }
     }
 
-    fn write_own_metadata(&self, base: &[u8], out: &mut Vec<u8>) {
+    /// Writes the lines that stand apart with that suffix, or those that do not stand apart.
+    fn write_part(&self, part: Option<&str>, out: &mut Vec<u8>) {
+        for line in self.lines() {
+            let suffix = match &line {
+                Line::Sample(sample) => self.suffix_of(&sample.name).filter(|suffix| stands_apart(self.kind(), suffix)),
+                _ => None,
+            };
+            match line {
+                _ if suffix != part => {}
+                Line::Sample(sample) => push_line(out, &[&sample.written()]),
+                Line::Other(line) => push_line(out, &[line]),
+                Line::Metadata(_) => {}
+            }
+        }
+    }
+
+    fn write_own_metadata(&self, base: &[u8], seen: &Seen, out: &mut Vec<u8>) {
         let (kind, suffix) = text_kind(self.kind());
-        let used = |suffix| self.lines.iter().any(|(name, _)| self.suffix_of(name) == Some(suffix));
         // A page that is not true to OpenMetrics may have spelled the suffix already, or left it out.
-        let suffix = if !used(suffix) && used("") { "" } else { suffix };
-        for metadata in &self.metadata {
+        let suffix = if !seen.suffixes.contains(suffix) && seen.suffixes.contains("") { "" } else { suffix };
+        for metadata in self.metadata() {
             match metadata.word {
                 b"HELP" => push_line(out, &[b"# HELP ", base, suffix.as_bytes(), b" ", &help(metadata.text)]),
                 b"TYPE" => push_line(out, &[b"# TYPE ", base, suffix.as_bytes(), b" ", kind]),
@@ -360,12 +442,11 @@ impl<'a> Family<'a> {
         }
     }
 
-    fn write_apart(&self, name: &[u8], lines: &[&[u8]], out: &mut Vec<u8>) {
+    fn write_metadata_apart(&self, name: &[u8], out: &mut Vec<u8>) {
         if let Some(text) = self.text_of(b"HELP") {
             push_line(out, &[b"# HELP ", name, b" ", &help(text)]);
         }
         push_line(out, &[b"# TYPE ", name, b" gauge"]);
-        lines.iter().for_each(|line| push_line(out, &[line]));
     }
 }
 
@@ -542,6 +623,8 @@ mod tests {
             "\u{0}\n",
             "{\"\"} 1\n",
             "#EOF\n",
+            "# TYPE a\u{16}gauge\na 1\n",
+            "# TYPE a\na 1\n",
         ] {
             converts(page, page);
         }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    HeaderName, HeaderValue, REFERRER_POLICY, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -30,7 +30,7 @@ use tokio_rustls::server::TlsStream;
 use crate::cli::Listen;
 use crate::page;
 use crate::scrape::Scraper;
-use crate::web::{Crowd, Keeper, Limits, Pieces, Place, Verdict};
+use crate::web::{Compression, Crowd, Keeper, Limits, Pieces, Place, Verdict, asks_for_gzip};
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -76,6 +76,8 @@ pub struct Site {
     pub web: Keeper,
     /// How many, and for how long.
     pub limits: Limits,
+    /// Whose answers are packed.
+    pub compression: Compression,
 }
 
 /// What all connections share.
@@ -152,8 +154,10 @@ async fn accept(listener: TcpListener, house: Arc<House>, ended: watch::Receiver
 async fn connection(stream: TcpStream, house: Arc<House>, place: Place, mut ended: watch::Receiver<()>) {
     // Only a matter of speed.
     drop(stream.set_nodelay(true));
+    let local = stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+    let packs = house.site.compression.is_for(local);
     let Some(acceptor) = house.site.web.protection().tls.clone() else {
-        return exchange(stream, house, place, ended).await;
+        return exchange(stream, house, place, packs, ended).await;
     };
     let secured = tokio::select! {
         secured = secure(acceptor, stream) => secured,
@@ -161,7 +165,7 @@ async fn connection(stream: TcpStream, house: Arc<House>, place: Place, mut ende
         _ = ended.changed() => return,
     };
     match secured {
-        Ok(stream) => exchange(stream, house, place, ended).await,
+        Ok(stream) => exchange(stream, house, place, packs, ended).await,
         Err(error) => tracing::debug!(%error, "a client's TLS handshake failed"),
     }
 }
@@ -177,16 +181,17 @@ async fn secure(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsS
     acceptor.accept(stream).await
 }
 
-/// Requests and answers, until one side has had enough.
+/// Requests and answers, until one side has had enough. `packs` where answers may be packed.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     house: Arc<House>,
     place: Place,
+    packs: bool,
     mut ended: watch::Receiver<()>,
 ) {
     let place = Arc::new(place);
     let guest = Arc::clone(&place);
-    let service = service_fn(move |request| handle(Arc::clone(&house), Arc::clone(&guest), request));
+    let service = service_fn(move |request| handle(Arc::clone(&house), Arc::clone(&guest), packs, request));
     let mut connection = pin!(
         hyper::server::conn::http1::Builder::new()
             // The place knows when it is over, and tells a new connection from one between two scrapes.
@@ -234,18 +239,37 @@ fn route(path: &str, telemetry_path: &str) -> Option<Route> {
 async fn handle(
     house: Arc<House>,
     place: Arc<Place>,
+    packs: bool,
     request: Request<Incoming>,
 ) -> Result<Response<Pieces>, Infallible> {
+    let gzip = packs.then(|| asks_for_gzip(request.headers()));
     let protection = house.site.web.protection();
     let mut response = match protection.users.check(request.headers().get(AUTHORIZATION)).await {
         Verdict::Granted => admit(&house, &place, request).await,
         Verdict::Denied => denied(),
         Verdict::Busy => busy("too many passwords wait to be checked; try again\n".to_owned()),
     };
+    if let Some(gzip) = gzip {
+        response = coded(response, gzip).await;
+    }
     for (name, value) in &protection.headers {
         response.headers_mut().insert(name, value.clone());
     }
     Ok(response)
+}
+
+/// The answer as this client wants it, packed or not, where that depends on what it asks for.
+async fn coded(response: Response<Pieces>, gzip: bool) -> Response<Pieces> {
+    let (mut head, pieces) = response.into_parts();
+    head.headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    if !gzip || !pieces.is_large() {
+        return Response::from_parts(head, pieces);
+    }
+    head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    match pieces.packed().await {
+        Ok(packed) => Response::from_parts(head, packed),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer cannot be packed: {error}\n")),
+    }
 }
 
 /// The answer, if there is a turn for it.

@@ -6,7 +6,7 @@
 mod advice;
 mod collectors;
 mod events;
-mod units;
+pub mod units;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use crate::host;
 use crate::log;
 use crate::settings::Settings;
 use crate::upstream::Address;
-use crate::web::Limits;
+use crate::web::{Compression, Limits};
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -118,6 +118,11 @@ pub struct Web {
     /// Requests answered at a time; 0 is no limit
     #[arg(long = "web.max-requests", value_name = "N", default_value_t = Limits::default().requests, global = true)]
     pub max_requests: usize,
+
+    /// Pack answers with gzip for clients that ask for it: auto is for those on other boxes
+    #[arg(long = "web.compression", value_name = "auto|on|off", value_enum, default_value = "auto", global = true)]
+    #[arg(hide_possible_values = true)]
+    pub compression: Compression,
 
     /// Answer 502 instead of 200 while the upstream is down
     #[arg(long = "strict", value_parser = BoolishValueParser::new())]

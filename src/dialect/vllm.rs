@@ -70,7 +70,8 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
 fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     let mut found = false;
     let names = DIALECTS.iter().flat_map(|dialect| dialect.reads);
-    for name in names.filter(|name| name.starts_with("vllm:")) {
+    // The configuration names no model, in many labels.
+    for name in names.filter(|name| name.starts_with("vllm:") && **name != CACHE_CONFIG) {
         for labels in page.samples(name).iter().map(|sample| sample.labels) {
             if let (Some(engine), Some(model)) = labels.raw_pair("engine", "model_name") {
                 snapshot.engine_or_insert(&unescape(model), &unescape(engine));

@@ -35,27 +35,28 @@ pub(super) enum Kind {
     OpenMetrics(&'static str),
 }
 
-/// A sample, taken apart.
+/// A sample, taken apart. It is kept small, since it is handed on for each line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample<'a> {
     pub name: &'a [u8],
     /// Between the braces.
-    pub labels: &'a [u8],
+    pub labels: (usize, usize),
     pub value_at: (usize, usize),
-    /// A label value has an escape that the format does not know.
-    pub odd_escape: bool,
-    pub tail: Tail,
     /// Where the line ends, without its line end.
     pub end: usize,
+    /// A label value has an escape that the format does not know.
+    pub odd_escape: bool,
+    /// OpenMetrics' seconds or an exemplar follow the value: see [`milliseconds`].
+    pub is_openmetrics: bool,
 }
 
-/// What follows the value.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Tail {
+/// What follows a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tail {
     /// Nothing, or a timestamp in whole milliseconds.
     Text,
-    /// OpenMetrics' seconds and exemplar: what stands there has to be replaced from this place on.
-    OpenMetrics { from: usize, milliseconds: Option<i64> },
+    /// OpenMetrics' seconds and exemplar: what stands there has to be replaced.
+    OpenMetrics { milliseconds: Option<i64> },
 }
 
 /// Why Prometheus would refuse the page for this line.
@@ -173,7 +174,10 @@ fn help(line: &[u8], name: usize) -> Line<'_> {
     match metadata_name(line, name) {
         None => Line::Refused(Refusal::Metadata),
         Some(end) if line.get(end) == Some(&0) => Line::Refused(Refusal::Nul),
-        Some(end) if std::str::from_utf8(&line[end..]).is_err() => Line::Refused(Refusal::Utf8),
+        // The byte behind the name is thrown away, whatever it is, and only the rest has to be UTF-8.
+        Some(end) if std::str::from_utf8(line.get(end + 1..).unwrap_or_default()).is_err() => {
+            Line::Refused(Refusal::Utf8)
+        }
         Some(end) => Line::Help { name: &line[name..end] },
     }
 }
@@ -203,12 +207,20 @@ fn sample<'a>(line: &'a [u8], shape: &mut Shape<'a>) -> Result<Sample<'a>, Refus
     let (tail, end) = read_tail(line, value_end)?;
     Ok(Sample {
         name: &line[..series.name_end],
-        labels: &line[series.labels.0..series.labels.1],
+        labels: series.labels,
         value_at: (at, value_end),
-        odd_escape: series.odd_escape,
-        tail,
         end,
+        odd_escape: series.odd_escape,
+        is_openmetrics: tail != Tail::Text,
     })
+}
+
+/// The timestamp of a sample that OpenMetrics' way of writing it follows, if it has one.
+pub(super) fn milliseconds(line: &[u8], sample: &Sample<'_>) -> Option<i64> {
+    match read_tail(&line[..sample.end], sample.value_at.1) {
+        Ok((Tail::OpenMetrics { milliseconds }, _)) => milliseconds,
+        _ => None,
+    }
 }
 
 fn read_tail(line: &[u8], value_end: usize) -> Result<(Tail, usize), Refusal> {
@@ -232,7 +244,7 @@ fn read_tail(line: &[u8], value_end: usize) -> Result<(Tail, usize), Refusal> {
         Some(stamp) => Some(seconds_to_milliseconds(stamp).ok_or(Refusal::Timestamp)?),
         None => None,
     };
-    Ok((Tail::OpenMetrics { from: value_end, milliseconds }, end))
+    Ok((Tail::OpenMetrics { milliseconds }, end))
 }
 
 /// Whether what follows is an exemplar; nothing else may follow.

@@ -13,7 +13,7 @@ mod series;
 mod words;
 
 pub use labels::{Labels, unescape};
-use line::{Kind, Line, Tail};
+use line::{Kind, Line};
 use series::Shape;
 
 /// Bytes of the page, from `start` to before `end`.
@@ -258,10 +258,9 @@ impl<'a> Scan<'a> {
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
         let Next { line, end, span } = next_line(self.page.body, start, &mut self.shape);
-        let edits = self.page.edits.len();
         self.take(line, span, start);
         // An edit that takes out the line has taken its line end too.
-        let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
+        let gone = self.page.edits.last().is_some_and(|edit| edit.span.end > end);
         if span.end == end + 2 && !gone {
             self.edit(Span { start: end, end: end + 1 }, String::new());
         }
@@ -306,9 +305,10 @@ impl<'a> Scan<'a> {
             return self.edit(span, String::new());
         }
         self.page.counts.samples += 1;
-        if let Tail::OpenMetrics { from, milliseconds } = sample.tail {
-            let stamp = milliseconds.map(|stamp| format!(" {stamp}")).unwrap_or_default();
-            self.edit(Span { start: start + from, end: start + sample.end }, stamp);
+        if sample.is_openmetrics {
+            let stamp = line::milliseconds(&self.page.body[start..], sample);
+            let stamp = stamp.map(|stamp| format!(" {stamp}")).unwrap_or_default();
+            self.edit(Span { start: start + sample.value_at.1, end: start + sample.end }, stamp);
         }
         if sample.odd_escape {
             self.page.counts.opaque += 1;
@@ -322,7 +322,8 @@ impl<'a> Scan<'a> {
     fn keep(&mut self, name: NameId, sample: &line::Sample<'a>, span: Span, start: usize) {
         let value_at = Span { start: start + sample.value_at.0, end: start + sample.value_at.1 };
         // The grammar has checked the labels as UTF-8 and the value as a number.
-        let labels = std::str::from_utf8(sample.labels).ok();
+        let labels = Span { start: start + sample.labels.0, end: start + sample.labels.1 };
+        let labels = std::str::from_utf8(labels.of(self.page.body)).ok();
         if let (Some(labels), Some(value)) = (labels, line::number(value_at.of(self.page.body))) {
             self.page.samples.push(Sample { name, labels: Labels::new(labels), value, line: span, value_at });
         }
@@ -348,7 +349,9 @@ impl<'a> Scan<'a> {
             let between = &self.page.body[counted..span.start];
             self.numbered = (number + memchr::memchr_iter(b'\n', between).count(), span.start);
             let line = span.of(self.page.body);
-            let text = line[..line.len().min(NOTE_LENGTH)].trim_ascii_end().escape_ascii().to_string();
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let text = line[..line.len().min(NOTE_LENGTH)].escape_ascii().to_string();
             self.page.notes.push(LineNote { number: self.numbered.0, text, reason });
         }
     }

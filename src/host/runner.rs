@@ -34,6 +34,8 @@ pub(super) const DESCS: [Desc; 3] = [SUCCESS, DURATION, AGE];
 /// A sample older than this is not shown, and a call that takes longer than this counts as failed.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
+const STUCK: &str = "a call has not come back: the driver or the file system blocks";
+
 /// How often a collector is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -118,7 +120,8 @@ impl Host {
     pub fn look(&self, now: Instant) -> Look {
         let mut look = Look::default();
         for slot in &self.slots {
-            let state = lock(&slot.state);
+            let mut state = lock(&slot.state);
+            state.tell_if_stuck(slot.name, now);
             let health = state.health(slot.name, now);
             if let Some(reading) = state.fresh(now) {
                 look.families.extend_from_slice(&reading.families);
@@ -159,7 +162,9 @@ fn run(mut collector: Box<dyn Collector>, state: &Mutex<State>, stop: &Receiver<
         let outcome = attempt(collector.as_mut());
         failures = if outcome.is_ok() { 0 } else { failures.saturating_add(1) };
         said = said.then(collector.name(), Said::of(&outcome));
-        lock(state).finish(begun, begun.elapsed(), outcome);
+        if lock(state).finish(begun, begun.elapsed(), outcome) {
+            tracing::info!(collector = collector.name(), "collector works again: the call came back");
+        }
         if stop.recv_timeout(pace.wait(failures)) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
@@ -189,6 +194,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 struct State {
     /// Start of the run under way.
     running_since: Option<Instant>,
+    /// The log knows that the run under way does not end.
+    stuck_told: bool,
     /// Length of the last finished run.
     duration: Option<Duration>,
     /// Why the last finished run brought nothing.
@@ -198,7 +205,8 @@ struct State {
 }
 
 impl State {
-    fn finish(&mut self, begun: Instant, took: Duration, outcome: Result<Reading, Failure>) {
+    /// Takes in a run that has ended. `true` where the log was told that it does not.
+    fn finish(&mut self, begun: Instant, took: Duration, outcome: Result<Reading, Failure>) -> bool {
         self.running_since = None;
         self.duration = Some(took);
         self.failure = match outcome {
@@ -208,6 +216,14 @@ impl State {
             }
             Err(failure) => Some(failure),
         };
+        std::mem::take(&mut self.stuck_told)
+    }
+
+    /// The thread that hangs cannot say so itself.
+    fn tell_if_stuck(&mut self, collector: &str, now: Instant) {
+        if self.stuck(now) && !std::mem::replace(&mut self.stuck_told, true) {
+            tracing::warn!(collector, "collector failed: {STUCK}");
+        }
     }
 
     fn age(&self, now: Instant) -> Option<Duration> {
@@ -233,11 +249,7 @@ impl State {
             success: (ended || stuck).then_some(reading.is_some() && !stuck),
             duration: self.duration,
             age: self.age(now),
-            failure: if stuck {
-                Some("a call has not come back: the driver or the file system blocks".to_owned())
-            } else {
-                self.failure.as_ref().map(Failure::to_string)
-            },
+            failure: if stuck { Some(STUCK.to_owned()) } else { self.failure.as_ref().map(Failure::to_string) },
             notes: reading.map(|reading| reading.notes.clone()).unwrap_or_default(),
         }
     }

@@ -1,10 +1,12 @@
 //! The pages of one scrape, taken through the pipeline together. All clients that got the same pages share one run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use super::aside::Turn;
 use super::target::Fetch;
 use crate::events::{Events, ledger::Told};
 use crate::family::encode;
@@ -12,6 +14,7 @@ use crate::pipeline::{self, Outcome, PageReport, Source};
 use crate::settings::{HostFacts, Settings};
 
 /// What the upstreams answered to one scrape, the main one first.
+#[derive(Clone)]
 pub(super) struct Round {
     pub(super) main: Arc<Fetch>,
     pub(super) extras: Vec<Arc<Fetch>>,
@@ -29,6 +32,7 @@ pub(super) struct Blend {
     pub(super) derived: Bytes,
     /// Our own code panicked over these pages.
     pub(super) broke: bool,
+    told_of: AtomicBool,
 }
 
 impl Round {
@@ -37,20 +41,29 @@ impl Round {
         std::iter::once(&self.main).chain(&self.extras)
     }
 
-    /// What there is of this round, made now if nobody has. `true` when it was.
+    /// The turns that work on this round takes; none where all pages are small.
+    pub(super) fn turns(&self) -> impl Iterator<Item = Turn> {
+        self.fetches().filter_map(|fetch| fetch.turn())
+    }
+
+    /// What there is of this round, made now if nobody has.
     pub(super) fn blend(
         &self,
         settings: &Settings,
         events: Option<&Events>,
         facts: impl FnOnce() -> HostFacts,
-    ) -> (Arc<Blend>, bool) {
-        let mut last = self.main.blend.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(blend) = last.as_ref().filter(|blend| blend.is_of(&self.extras)) {
-            return (Arc::clone(blend), false);
+    ) -> Arc<Blend> {
+        if let Some(blend) = self.last().as_ref().filter(|blend| blend.is_of(&self.extras)) {
+            return Arc::clone(blend);
         }
         let blend = Arc::new(Blend::new(self, settings, events, facts()));
-        *last = Some(Arc::clone(&blend));
-        (blend, true)
+        *self.last() = Some(Arc::clone(&blend));
+        blend
+    }
+
+    /// Not to be held for long: the thread that answers everybody takes it too.
+    fn last(&self) -> MutexGuard<'_, Option<Arc<Blend>>> {
+        self.main.blend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,7 +81,13 @@ impl Blend {
             outcome.families.extend(events.engine_families(&told));
         }
         let derived = Bytes::from(encode(&outcome.families));
-        Blend { extras: round.extras.clone(), sources, facts, outcome, told, derived, broke }
+        let (extras, told_of) = (round.extras.clone(), AtomicBool::new(false));
+        Blend { extras, sources, facts, outcome, told, derived, broke, told_of }
+    }
+
+    /// `true` for the first who asks.
+    pub(super) fn is_news(&self) -> bool {
+        !self.told_of.swap(true, Ordering::Relaxed)
     }
 
     fn is_of(&self, extras: &[Arc<Fetch>]) -> bool {

@@ -4,6 +4,7 @@
 //! One fetch of each upstream and one run of the pipeline serve all clients that wait for them; host and own
 //! families are looked at for each client.
 
+mod aside;
 mod blend;
 mod explanation;
 mod health;
@@ -13,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
+use self::aside::aside;
 use self::blend::{Blend, Round};
 use self::explanation::{Explanation, Seen};
 use self::health::Warned;
@@ -32,9 +35,9 @@ use crate::upstream::{Client, UpstreamError};
 pub struct Scraper {
     main: Arc<Target>,
     extras: Vec<Arc<Target>>,
-    settings: Settings,
-    host: Host,
-    events: Option<Events>,
+    settings: Arc<Settings>,
+    host: Arc<Host>,
+    events: Option<Arc<Events>>,
     warned: Mutex<Warned>,
     started: f64,
 }
@@ -48,6 +51,14 @@ pub struct Answer {
     pub pieces: Vec<Bytes>,
 }
 
+/// What one who asked is told from.
+struct Served<T> {
+    round: Round,
+    blend: Arc<Blend>,
+    /// None where our own code broke on the pages.
+    view: Option<T>,
+}
+
 impl Scraper {
     /// A scraper of one upstream, and of extras with their names.
     pub fn new(main: Client, extras: Vec<(String, Client)>, settings: Settings, host: Host) -> Scraper {
@@ -56,8 +67,8 @@ impl Scraper {
         Scraper {
             main: target((MAIN.to_owned(), main)),
             extras: extras.into_iter().map(target).collect(),
-            settings,
-            host,
+            settings: Arc::new(settings),
+            host: Arc::new(host),
             events: None,
             warned: Mutex::default(),
             started,
@@ -67,7 +78,7 @@ impl Scraper {
     /// The same with KV cache events beside the pages.
     #[must_use]
     pub fn with_events(self, events: Option<Events>) -> Scraper {
-        Scraper { events, ..self }
+        Scraper { events: events.map(Arc::new), ..self }
     }
 
     /// What is scraped, fit for people: names and addresses, the main one first.
@@ -82,8 +93,8 @@ impl Scraper {
 
     /// The metrics, within `patience`.
     pub async fn answer(&self, patience: Duration) -> Answer {
-        let round = self.round(patience).await;
-        let (blend, look) = (self.blend(&round), self.look());
+        let Served { round, blend, .. } = self.serve(patience, |_, _| ()).await;
+        let look = self.look();
         let claimed = blend.outcome.snapshot.disk_claimed;
         let difference = claimed.map(|fact| self.host.lmcache_difference(fact.value, &look));
         let mut families = look.families;
@@ -98,18 +109,17 @@ impl Scraper {
 
     /// What `/debug` says, within `patience`.
     pub async fn explanation(&self, patience: Duration) -> String {
-        let round = self.round(patience).await;
-        let blend = self.blend(&round);
+        let view = |blend: &Blend, settings: &Settings| explain(&blend.sources, settings, &blend.facts);
+        let Served { round, blend, view } = self.serve(patience, view).await;
         let seen = self.targets().zip(round.fetches()).map(|(target, fetch)| Seen {
             name: &target.name,
             address: &target.client.options().address,
             fetch,
             report: blend.report(&target.name),
         });
-        let explained = (!blend.broke).then(|| explain(&blend.sources, &self.settings, &blend.facts));
         Explanation {
             upstreams: seen.collect(),
-            explained: explained.as_deref().filter(|_| !blend.sources.is_empty()),
+            explained: view.as_deref().filter(|_| !blend.sources.is_empty()),
             collectors: &self.look().collectors,
             events: self
                 .events
@@ -122,9 +132,9 @@ impl Scraper {
 
     /// What `/api/status` says, within `patience`: the same look at the same pages as a scrape's.
     pub async fn status(&self, patience: Duration) -> Status {
-        let round = self.round(patience).await;
-        let settings = &self.settings;
-        let (blend, now) = (self.blend(&round), SystemTime::now().duration_since(SystemTime::UNIX_EPOCH));
+        let view = |blend: &Blend, settings: &Settings| review(&blend.sources, settings, &blend.facts, engines);
+        let Served { round, blend, view } = self.serve(patience, view).await;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let visits = self.visits(&round, &blend).into_iter().zip(self.targets()).zip(round.fetches());
         let upstreams = visits.map(|((visit, target), fetch)| {
             let broke = blend.broke.then_some(&UpstreamError::Broke);
@@ -133,20 +143,17 @@ impl Scraper {
         Status {
             schema: status::SCHEMA,
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
-            exporter: Exporter::new(&BUILD, self.started, settings.correct),
+            exporter: Exporter::new(&BUILD, self.started, self.settings.correct),
             upstreams: upstreams.collect(),
-            engines: self.engines(&blend),
+            engines: self.with_told(view.unwrap_or_default(), &blend),
             event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
             host: status::Host::new(&self.look()),
         }
     }
 
-    fn engines(&self, blend: &Blend) -> Vec<status::Engine> {
-        if blend.broke {
-            return Vec::new();
-        }
+    /// Engines with what their event streams tell.
+    fn with_told(&self, engines: Vec<status::Engine>, blend: &Blend) -> Vec<status::Engine> {
         let max_error = self.events.as_ref().map_or(0.0, Events::max_error);
-        let engines = review(&blend.sources, &self.settings, &blend.facts, engines);
         engines.into_iter().map(|engine| engine.with_events(&blend.told, max_error)).collect()
     }
 
@@ -165,27 +172,71 @@ impl Scraper {
         Round { main, extras }
     }
 
-    fn blend(&self, round: &Round) -> Arc<Blend> {
-        let (blend, new) = round.blend(&self.settings, self.events.as_ref(), || self.facts());
-        if new {
-            self.warn(&blend.outcome.warnings);
-        }
-        if new && blend.broke {
-            for target in self.targets().zip(round.fetches()).filter(|(_, fetch)| fetch.result.is_ok()) {
-                target.0.told(UpstreamError::Broke);
+    /// The pages that were there and worked through within `patience`, what was made of them, and a view of it.
+    async fn serve<T: Send + 'static>(&self, patience: Duration, view: fn(&Blend, &Settings) -> T) -> Served<T> {
+        let deadline = Instant::now() + patience;
+        let mut round = self.round(patience).await;
+        loop {
+            if let Some((blend, view)) = self.work(&round, view, deadline).await {
+                self.tell(&round, &blend);
+                return Served { round, blend, view };
             }
+            // Small pages are left, and those are worked on at once.
+            round = self.without_large(&round, patience);
         }
-        blend
     }
 
-    fn facts(&self) -> HostFacts {
+    /// Works on the pages of a round. `None` when large ones are not done with by `deadline`.
+    async fn work<T: Send + 'static>(
+        &self,
+        round: &Round,
+        view: fn(&Blend, &Settings) -> T,
+        deadline: Instant,
+    ) -> Option<(Arc<Blend>, Option<T>)> {
+        let facts = self.facts();
+        let (settings, events, pages) = (Arc::clone(&self.settings), self.events.clone(), round.clone());
+        let work = move || {
+            let blend = pages.blend(&settings, events.as_deref(), facts);
+            let view = (!blend.broke).then(|| view(&blend, &settings));
+            (blend, view)
+        };
+        match round.turns().next() {
+            None => Some(work()),
+            Some(_) => aside(round.turns(), deadline, work).await,
+        }
+    }
+
+    fn without_large(&self, round: &Round, patience: Duration) -> Round {
+        let left = |(target, fetch): (&Arc<Target>, &Arc<Fetch>)| match fetch.turn() {
+            Some(_) => Arc::new(target.unfinished(fetch, patience)),
+            None => Arc::clone(fetch),
+        };
+        let extras = self.extras.iter().zip(&round.extras).map(left);
+        Round { main: left((&self.main, &round.main)), extras: extras.collect() }
+    }
+
+    /// Tells the log what is new in it.
+    fn tell(&self, round: &Round, blend: &Blend) {
+        if !blend.is_news() {
+            return;
+        }
+        self.warn(&blend.outcome.warnings);
+        for (target, _) in self.targets().zip(round.fetches()).filter(|(_, fetch)| blend.broke && fetch.result.is_ok())
+        {
+            target.told(UpstreamError::Broke);
+        }
+    }
+
+    /// What the host says, when it is asked for.
+    fn facts(&self) -> impl FnOnce() -> HostFacts + Send + 'static {
         let upstream_is_local = self.targets().all(|target| target.client.options().address.is_local());
-        HostFacts { upstream_is_local, ..self.look().facts }
+        let host = Arc::clone(&self.host);
+        move || HostFacts { upstream_is_local, ..host.look(std::time::Instant::now()).facts }
     }
 
     /// How the event streams are; none where none are followed.
     fn statuses(&self) -> Vec<Arc<events::Status>> {
-        self.events.as_ref().map(Events::look).unwrap_or_default()
+        self.events.as_deref().map(Events::look).unwrap_or_default()
     }
 
     fn visits<'a>(&'a self, round: &'a Round, blend: &'a Blend) -> Vec<Visit<'a>> {

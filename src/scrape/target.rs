@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::aside::{SMALL, Turn, aside};
 use super::blend::Blend;
 use super::health::{Change, Health};
 use crate::pipeline::{self, Source};
-use crate::upstream::{Client, Flight, UpstreamError};
+use crate::upstream::{Client, Flight, Page, UpstreamError};
 
 /// One upstream.
 pub(super) struct Target {
@@ -17,6 +18,7 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) client: Client,
     flight: Flight<Fetch>,
+    turn: Turn,
     health: Mutex<Health>,
     impatience_told: AtomicBool,
 }
@@ -29,12 +31,14 @@ pub(super) struct Fetch {
     /// What was last made of this fetch and those of the other upstreams. It lives where the first of them lives,
     /// so that all who wait for it share it and nobody else does.
     pub(super) blend: Mutex<Option<Arc<Blend>>>,
+    turn: Turn,
 }
 
 impl Target {
     pub(super) fn new(name: String, client: Client) -> Target {
         let flight = Flight::keeping(client.options().min_interval);
-        Target { name, client, flight, health: Mutex::default(), impatience_told: AtomicBool::new(false) }
+        let (health, impatience_told) = (Mutex::default(), AtomicBool::new(false));
+        Target { name, client, flight, turn: Turn::new(), health, impatience_told }
     }
 
     /// The page, or why there is none, within `patience`. The fetch is under way when this returns.
@@ -44,8 +48,8 @@ impl Target {
         async move {
             match timeout(patience.saturating_sub(began.elapsed()), shared).await {
                 Ok(Some(fetch)) => fetch,
-                Ok(None) => Arc::new(Fetch::new(began, Err(target.told(UpstreamError::Broke)))),
-                Err(_) => Arc::new(Fetch::new(began, Err(target.gave_up(patience)))),
+                Ok(None) => Arc::new(target.fetched(began, Err(target.told(UpstreamError::Broke)))),
+                Err(_) => Arc::new(target.fetched(began, Err(target.gave_up(patience)))),
             }
         }
     }
@@ -53,21 +57,49 @@ impl Target {
     async fn visit(self: Arc<Target>) -> Fetch {
         let began = Instant::now();
         let result = match self.client.fetch().await {
-            Ok(page) if pipeline::is_garbage(&page.body, page.format) => {
-                Err(UpstreamError::Content("text that holds no sample".to_owned()))
-            }
-            Ok(page) => Ok(Source { name: self.name.clone(), body: page.body, format: page.format }),
+            Ok(page) => self.judged(page, began).await,
             Err(error) => Err(error),
         };
         if result.is_ok() {
             self.tell(None);
         }
-        Fetch::new(began, result.map_err(|error| self.told(error)))
+        self.fetched(began, result.map_err(|error| self.told(error)))
+    }
+
+    /// The page, if it is one. A large one waits here until the one before it is worked through, and all who come
+    /// meanwhile wait for it: so no more than two are held.
+    async fn judged(&self, page: Page, began: Instant) -> Result<Source, UpstreamError> {
+        let (body, format) = (page.body.clone(), page.format);
+        let is_garbage = if body.len() <= SMALL {
+            pipeline::is_garbage(&body, format)
+        } else {
+            let limit = self.client.options().timeout;
+            let judged = aside([self.turn.clone()], began + limit, move || pipeline::is_garbage(&body, format)).await;
+            judged.ok_or(UpstreamError::Unfinished(limit))?
+        };
+        if is_garbage {
+            return Err(UpstreamError::Content("text that holds no sample".to_owned()));
+        }
+        Ok(Source { name: self.name.clone(), body: page.body, format })
+    }
+
+    fn fetched(&self, began: Instant, result: Result<Source, UpstreamError>) -> Fetch {
+        let ended = Instant::now();
+        Fetch { took: ended - began, ended, result, blend: Mutex::default(), turn: self.turn.clone() }
+    }
+
+    /// The same fetch, as one whose page was not worked through.
+    pub(super) fn unfinished(&self, fetch: &Fetch, patience: Duration) -> Fetch {
+        let result = Err(self.told(UpstreamError::Unfinished(patience)));
+        Fetch { took: fetch.took, ended: fetch.ended, result, blend: Mutex::default(), turn: self.turn.clone() }
     }
 
     /// The fetch goes on and tells how it ends. That a client could not wait for it is told once: clients with
     /// different timeouts would fill the log in turn.
     fn gave_up(&self, patience: Duration) -> UpstreamError {
+        if self.turn.is_taken() {
+            return self.told(UpstreamError::Unfinished(patience));
+        }
         if patience < self.client.options().timeout && !self.impatience_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 upstream = self.name,
@@ -99,8 +131,9 @@ impl Target {
 }
 
 impl Fetch {
-    fn new(began: Instant, result: Result<Source, UpstreamError>) -> Fetch {
-        let ended = Instant::now();
-        Fetch { took: ended - began, ended, result, blend: Mutex::default() }
+    /// The turn that is needed to work on its page, where that is large.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        let body = &self.result.as_ref().ok()?.body;
+        (body.len() > SMALL).then(|| self.turn.clone())
     }
 }

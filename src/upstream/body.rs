@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
+use tokio::task::yield_now;
 
 use super::UpstreamError;
 use super::credentials::Secret;
@@ -66,23 +67,31 @@ pub(super) async fn peek(mut body: Incoming, enough: usize) -> (Vec<u8>, bool) {
 }
 
 /// Undoes gzip, which some servers and proxies apply although they were asked not to.
-pub(super) fn unpack(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, UpstreamError> {
+pub(super) async fn unpack(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, UpstreamError> {
     let coding = headers.get(CONTENT_ENCODING).map_or("identity", |value| value.to_str().unwrap_or("?")).trim();
     match coding.to_ascii_lowercase().as_str() {
         "" | "identity" => Ok(body),
-        "gzip" | "x-gzip" => gunzip(&body, limit),
+        "gzip" | "x-gzip" => gunzip(&body, limit).await,
         _ => Err(UpstreamError::Encoding(format!("content-encoding {coding:?}"))),
     }
 }
 
-fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes, UpstreamError> {
+/// Lets others have their turn after each piece, and ends with whoever waits for it.
+async fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes, UpstreamError> {
+    const PIECE: u64 = 256 << 10;
     let mut bytes = Vec::new();
-    let mut reader = MultiGzDecoder::new(packed).take(limit as u64 + 1);
-    reader.read_to_end(&mut bytes).map_err(|error| UpstreamError::Encoding(format!("gzip, {error}")))?;
-    if bytes.len() > limit {
-        return Err(UpstreamError::TooLarge { part: "unpacked body", limit });
+    let mut reader = MultiGzDecoder::new(packed);
+    loop {
+        let piece = reader.by_ref().take(PIECE).read_to_end(&mut bytes);
+        let length = piece.map_err(|error| UpstreamError::Encoding(format!("gzip, {error}")))?;
+        if bytes.len() > limit {
+            return Err(UpstreamError::TooLarge { part: "unpacked body", limit });
+        }
+        if length == 0 {
+            return Ok(Bytes::from(bytes));
+        }
+        yield_now().await;
     }
-    Ok(Bytes::from(bytes))
 }
 
 /// Refuses what is surely no metrics page. The Content-Type has no say in it: pages with a wrong one are common.
@@ -159,24 +168,31 @@ mod tests {
         assert_eq!(sniff(b" \n"), Err(UpstreamError::Empty));
     }
 
-    #[test]
-    fn gzip_is_undone_within_the_limit() {
+    #[tokio::test]
+    async fn gzip_is_undone_within_the_limit() {
         let packed = Bytes::from(gzip(b"a 1\n"));
-        let unpacked = |coding: &str, limit| unpack(&headers(CONTENT_ENCODING, coding), packed.clone(), limit);
-        assert_eq!(unpacked("gzip", 4), Ok(Bytes::from_static(b"a 1\n")));
-        assert_eq!(unpacked("X-GZIP", 4), Ok(Bytes::from_static(b"a 1\n")));
-        assert_eq!(unpacked("gzip", 3), Err(UpstreamError::TooLarge { part: "unpacked body", limit: 3 }));
-        assert_eq!(unpacked("br", 4).map_err(|e| e.reason()), Err("encoding"));
-        assert_eq!(unpacked("identity", 4), Ok(packed.clone()));
+        let unpacked =
+            async |coding: &str, limit| unpack(&headers(CONTENT_ENCODING, coding), packed.clone(), limit).await;
+        assert_eq!(unpacked("gzip", 4).await, Ok(Bytes::from_static(b"a 1\n")));
+        assert_eq!(unpacked("X-GZIP", 4).await, Ok(Bytes::from_static(b"a 1\n")));
+        assert_eq!(unpacked("gzip", 3).await, Err(UpstreamError::TooLarge { part: "unpacked body", limit: 3 }));
+        assert_eq!(unpacked("br", 4).await.map_err(|e| e.reason()), Err("encoding"));
+        assert_eq!(unpacked("identity", 4).await, Ok(packed.clone()));
     }
 
-    #[test]
-    fn a_damaged_gzip_body_is_refused() {
+    #[tokio::test]
+    async fn a_long_page_is_unpacked_in_pieces() {
+        let page = b"x_total 1\n".repeat(100_000);
+        assert_eq!(gunzip(&gzip(&page), page.len()).await, Ok(Bytes::from(page)));
+    }
+
+    #[tokio::test]
+    async fn a_damaged_gzip_body_is_refused() {
         let mut packed = gzip(b"a 1\n");
         let checksum = packed.len() - 8;
         packed[checksum] ^= 1;
-        assert_eq!(gunzip(&packed, 9).map_err(|e| e.reason()), Err("encoding"));
-        assert_eq!(gunzip(&packed[..checksum], 9).map_err(|e| e.reason()), Err("encoding"));
+        assert_eq!(gunzip(&packed, 9).await.map_err(|e| e.reason()), Err("encoding"));
+        assert_eq!(gunzip(&packed[..checksum], 9).await.map_err(|e| e.reason()), Err("encoding"));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Client {
         let (head, incoming) = response.into_parts();
         let packed = body::read(&head.headers, incoming, self.options.max_bytes).await?;
         self.idle.put(connection);
-        let body = body::unpack(&head.headers, packed, self.options.max_bytes)?;
+        let body = body::unpack(&head.headers, packed, self.options.max_bytes).await?;
         Ok(Page { body, format: body::format(&head.headers) })
     }
 

@@ -19,6 +19,12 @@ pub enum UpstreamError {
     /// The deadline passed.
     #[error("did not answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
+    /// The page came, but the work on it, or on the one before it, did not end in time.
+    #[error(
+        "sent more than could be worked through within {}. A smaller --upstream.max-bytes refuses such pages",
+        humantime::format_duration(*.0)
+    )]
+    Unfinished(Duration),
     /// Some other status than 200.
     #[error("answered with status {code}")]
     Status {
@@ -70,7 +76,7 @@ impl UpstreamError {
             UpstreamError::Connect(_) => "connect",
             UpstreamError::Reset(_) => "reset",
             UpstreamError::Tls(_) => "tls",
-            UpstreamError::Timeout(_) => "timeout",
+            UpstreamError::Timeout(_) | UpstreamError::Unfinished(_) => "timeout",
             UpstreamError::Status { .. } => "status",
             UpstreamError::Redirect(_) => "redirect",
             UpstreamError::TooLarge { .. } => "too_large",

@@ -3,16 +3,23 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hyper::body::{Body, Frame, SizeHint};
+
+use tokio::task::yield_now;
 
 use super::crowd::Turn;
 
 /// Largest frame. hyper takes a frame whole before it looks how much a slow client has left unread.
 const FRAME: usize = 64 * 1024;
+/// A body that fits into one packet of any network is not made faster by packing.
+const SMALL: u64 = 1024;
 
 /// Pieces to be sent. hyper sets Content-Length from the size hint.
 #[derive(Default)]
@@ -35,6 +42,23 @@ impl Pieces {
     pub(crate) fn on(self, turn: Turn) -> Pieces {
         turn.sending();
         Pieces { turn: Some(turn), ..self }
+    }
+
+    /// Whether packing it is worth while.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes > SMALL
+    }
+
+    /// The same, packed with gzip at its fastest. Others have their turn in between: a body may be large, and all of
+    /// us are one thread.
+    pub(crate) async fn packed(self) -> io::Result<Pieces> {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        for part in self.left.iter().flat_map(|piece| piece.chunks(FRAME)) {
+            packer.write_all(part)?;
+            yield_now().await;
+        }
+        let packed = Pieces::from(vec![packer.finish()?.into()]);
+        Ok(Pieces { turn: self.turn, ..packed })
     }
 
     fn next(&mut self) -> Option<Bytes> {
@@ -80,6 +104,8 @@ impl Body for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+
     use crate::web::{Crowd, Limits};
 
     #[test]
@@ -98,6 +124,33 @@ mod tests {
         let mut pieces = Pieces::from(vec![Bytes::from(vec![7; 150_000])]);
         let parts: Vec<usize> = std::iter::from_fn(|| pieces.next()).map(|part| part.len()).collect();
         assert_eq!(parts, [65_536, 65_536, 18_928]);
+    }
+
+    #[tokio::test]
+    async fn a_packed_answer_is_the_same_and_knows_its_length() {
+        let page = b"x{k=\"1\"} 5\n".repeat(20_000);
+        let (one, other) = page.split_at(150_000);
+        let pieces = Pieces::from(vec![Bytes::copy_from_slice(one), Bytes::copy_from_slice(other)]);
+        let mut packed = pieces.packed().await.unwrap();
+        let (announced, mut bytes) = (packed.size_hint().exact(), Vec::new());
+        while let Some(frame) = packed.next() {
+            bytes.extend_from_slice(&frame);
+        }
+        assert_eq!(announced, Some(bytes.len() as u64));
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == page && bytes.len() < page.len() / 10);
+    }
+
+    #[tokio::test]
+    async fn a_packed_answer_keeps_its_turn() {
+        let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
+        let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
+        let pieces = Pieces::from(vec![Bytes::from_static(b"a")]).on(one.turn().unwrap());
+        let mut packed = pieces.packed().await.unwrap();
+        assert!(other.turn().is_none());
+        drop(packed.next());
+        assert!(other.turn().is_some());
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@
 //! ```
 
 mod body;
+mod coding;
 mod config;
 mod crowd;
 mod files;
@@ -19,6 +20,7 @@ mod tls;
 mod users;
 mod yaml;
 
+pub use coding::Compression;
 pub use config::{ClientAuth, Config, Tls};
 pub use crowd::Limits;
 pub use keeper::{Keeper, Protection, WebError};
@@ -27,4 +29,5 @@ pub use users::{Hash, HashError, Users, Verdict};
 pub use yaml::Fault;
 
 pub(crate) use body::Pieces;
+pub(crate) use coding::asks_for_gzip;
 pub(crate) use crowd::{Crowd, Place};

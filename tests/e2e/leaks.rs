@@ -268,3 +268,33 @@ fn large_pages() {
     let peak = exporter.peak() - before.memory;
     assert!(peak < (20 << 20) + (6 << 20), "{peak}");
 }
+
+/// Pages that cost much memory and are worked on by another thread, good ones between them. Such a page costs up to twenty
+/// times its size, and glibc keeps that for the next one, once for each of the two threads; after many it is no more.
+#[test]
+fn pages_made_to_cost_memory() {
+    const PAGE: usize = 512 << 10;
+    const KEPT: u64 = 40 * PAGE as u64;
+    let hostile = b"a 1\n\xff\n".repeat(PAGE / 6);
+    let upstream = Upstream::start(move |request| match request.number % 2 {
+        0 => vec![ok(&hostile)],
+        _ => vec![ok("x 1\n")],
+    });
+    let exporter = Exporter::start(&upstream.url(), &["--upstream.timeout=1m"]);
+    let pair = || {
+        assert!(exporter.metrics().body.starts_with("x 1\n#"));
+        assert!(exporter.metrics().has(&format!("kvtier_upstream_dropped_lines{{upstream=\"main\"}} {}", PAGE / 6)));
+    };
+    let before = Held::of(&exporter);
+    let pairs = scrapes(3 * DEFAULT_OF_SLOW).div_ceil(4);
+    (0..pairs).for_each(|_| pair());
+    let half = exporter.resident();
+    (0..pairs).for_each(|_| pair());
+    let end = exporter.resident();
+    println!("pages that cost memory: {} scrapes, memory {} then {half} then {end} bytes", 4 * pairs, before.memory);
+    assert!(end < before.memory + KEPT, "{} grew to {end}", before.memory);
+    until("descriptors and threads are back", || {
+        // One for the connection to the upstream, which stays.
+        exporter.descriptors() <= before.descriptors + 1 && exporter.threads() <= before.threads
+    });
+}

@@ -17,17 +17,23 @@ mod strict;
 mod support;
 
 mod answers;
+mod box_faults;
+mod coding;
 mod connections;
 mod descriptors;
 mod extras;
 mod failures;
 mod faults;
 mod healthcheck;
+mod hostile;
 mod interval;
 mod leaks;
 mod logs;
+mod memory;
+mod privilege;
 mod process;
 mod sharing;
+mod soak;
 mod trust;
 mod whole;
 

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::PAGE;
-use crate::support::exporter::{Exporter, run};
+use crate::support::exporter::{Exporter, command, run};
 use crate::support::until;
 use crate::support::upstream::{Step, Upstream, ok};
 
@@ -106,6 +106,21 @@ fn a_server_of_our_own_authority_is_believed() {
         assert!(exporter.metrics().body.starts_with(PAGE));
     }
     assert_eq!((upstream.requests().len(), upstream.connections()), (3, 1));
+}
+
+/// The file that the libraries of others call the system's roots.
+#[test]
+fn without_an_authority_of_our_own_the_systems_roots_are_believed_and_no_others() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let upstream = Upstream::start_tls(authority.server("127.0.0.1"), |_| vec![ok(PAGE)]);
+    for (roots, up) in [(&authority, true), (&stranger, false)] {
+        let url = format!("https://{}/metrics", upstream.address);
+        let mut program = command(&["--upstream", &url, "--web.listen-address=127.0.0.1:0"]);
+        let answer = Exporter::spawn(program.env("SSL_CERT_FILE", roots.file()).env_remove("SSL_CERT_DIR")).metrics();
+        assert_eq!(answer.body.starts_with(PAGE), up, "{}", answer.body);
+        let refused = answer.has("kvtier_upstream_error_info{upstream=\"main\",reason=\"tls\"} 1");
+        assert_eq!(refused, !up, "{}", answer.body);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
  * file is read anew at each call, so a test changes the box while a program runs. One "key value" a line:
  *
  *   init 0                     result of nvmlInit (9 = driver not loaded, 999 = unknown error)
+ *   delay 1000                 milliseconds that each call about a GPU takes
  *   driver 580.95.05           version of the driver
  *   count 2                    number of GPUs; "count !999" is a failure with that code
  *   gpu0.handle 0              result of opening that GPU (15 = lost)
@@ -74,9 +75,17 @@ static result_t ask(const char *key, char *value, size_t size) {
     return value[0] == '!' ? (result_t)atoi(value + 1) : SUCCESS;
 }
 
+static result_t number(const char *key, unsigned int absent) {
+    char value[64];
+    return say(key, value, sizeof value) ? (result_t)strtoul(value, NULL, 10) : absent;
+}
+
 /* A handle is the number of the GPU plus one. */
 static result_t ask_gpu(device_t device, const char *what, char *value, size_t size) {
     char key[64];
+    unsigned int delay = number("delay", 0);
+    struct timespec pause = {delay / 1000, delay % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
     snprintf(key, sizeof key, "gpu%lu.%s", (unsigned long)device - 1, what);
     result_t result = ask(key, value, size);
     while (result == SUCCESS && strcmp(value, "block") == 0) {
@@ -87,11 +96,6 @@ static result_t ask_gpu(device_t device, const char *what, char *value, size_t s
         result = ask(key, value, size);
     }
     return result;
-}
-
-static result_t number(const char *key, unsigned int absent) {
-    char value[64];
-    return say(key, value, sizeof value) ? (result_t)strtoul(value, NULL, 10) : absent;
 }
 
 static result_t link_figure(device_t device, int which, unsigned int *figure) {
