@@ -153,7 +153,7 @@ impl Scraper {
 
     /// Engines with what their event streams tell.
     fn with_told(&self, engines: Vec<status::Engine>, blend: &Blend) -> Vec<status::Engine> {
-        let max_error = self.events.as_ref().map_or(0.0, Events::max_error);
+        let max_error = self.events.as_ref().map_or(0.0, |events| events.max_error());
         engines.into_iter().map(|engine| engine.with_events(&blend.told, max_error)).collect()
     }
 
