@@ -135,7 +135,6 @@ impl Scraper {
         let view = |blend: &Blend, settings: &Settings| review(&blend.sources, settings, &blend.facts, engines);
         let Served { round, blend, view } = self.serve(patience, view).await;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let max_error = self.events.as_ref().map_or(0.0, |events| events.max_error());
         let visits = self.visits(&round, &blend).into_iter().zip(self.targets()).zip(round.fetches());
         let upstreams = visits.map(|((visit, target), fetch)| {
             let broke = blend.broke.then_some(&UpstreamError::Broke);
@@ -146,10 +145,16 @@ impl Scraper {
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
             exporter: Exporter::new(&BUILD, self.started, self.settings.correct),
             upstreams: upstreams.collect(),
-            engines: view.into_iter().flatten().map(|engine| engine.with_events(&blend.told, max_error)).collect(),
+            engines: self.with_told(view.unwrap_or_default(), &blend),
             event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
             host: status::Host::new(&self.look()),
         }
+    }
+
+    /// Engines with what their event streams tell.
+    fn with_told(&self, engines: Vec<status::Engine>, blend: &Blend) -> Vec<status::Engine> {
+        let max_error = self.events.as_ref().map_or(0.0, |events| events.max_error());
+        engines.into_iter().map(|engine| engine.with_events(&blend.told, max_error)).collect()
     }
 
     fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
