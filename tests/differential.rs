@@ -2,7 +2,7 @@
 //! body that is taken as it comes every sample that is not corrected is stored the same, from the answer, in name,
 //! labels, value and timestamp.
 
-#![allow(clippy::print_stderr, reason = "how much was compared is a result")]
+#![allow(clippy::print_stderr, clippy::unwrap_used, reason = "a test says what it expects, and how much it compared")]
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! What can happen to a body: small damages to bytes, lines, labels and numbers, and the odd parts they put in.
 
+#![allow(clippy::ptr_arg, reason = "all damages have one type, and some change the length")]
+
 use kvtier_exporter::pipeline::Format;
 
 use super::bodies::{Draw, families};
@@ -35,7 +37,7 @@ pub const DAMAGES: &[(&str, Damage)] = &[
     ("a line indented", |draw, body, _| in_lines(draw, body, |_, lines, at| lines[at].insert(0, b' '))),
     ("a line with CR LF", |draw, body, _| in_lines(draw, body, |_, lines, at| end_with_cr_lf(&mut lines[at]))),
     ("all lines with CR LF", |draw, body, _| {
-        in_lines(draw, body, |_, lines, _| lines.iter_mut().for_each(end_with_cr_lf))
+        in_lines(draw, body, |_, lines, _| lines.iter_mut().for_each(end_with_cr_lf));
     }),
     ("a family twice", repeat_a_family),
     ("another family", |_, body, around| drop(body.splice(0..0, around.other.iter().copied()))),
