@@ -98,8 +98,7 @@ fn candidates(body: &[u8]) -> Vec<Candidate> {
         (BAD, program::exporter(&bad.place.clone(), &[]).keeping(bad)),
     ];
     if program::is_there("nginx") {
-        let filter =
-            format!("sub_filter_types text/plain; sub_filter_once off; sub_filter '{GAUGE}' '{GAUGE},filtered=\"1\"';");
+        let filter = format!("sub_filter_types *; sub_filter_once off; sub_filter '{GAUGE}' '{GAUGE},filtered=\"1\"';");
         all.push((PASS, program::nginx_proxy(&page, "")));
         all.push((FILTER, program::nginx_proxy(&page, &filter)));
     }

@@ -57,6 +57,7 @@ pub struct Client {
     options: Options,
     tls: Option<Tls>,
     idle: IdleSlot,
+    spare: body::Spare,
 }
 
 impl Client {
@@ -69,7 +70,7 @@ impl Client {
             Endpoint::Tcp { tls: true, .. } => Some(Tls::new(&options.tls)?),
             _ => None,
         };
-        Ok(Client { options, tls, idle: IdleSlot::default() })
+        Ok(Client { options, tls, idle: IdleSlot::default(), spare: body::Spare::default() })
     }
 
     /// What it fetches.
@@ -138,7 +139,7 @@ impl Client {
 
     async fn page(&self, connection: Connection, response: Response<Incoming>) -> Result<Page, UpstreamError> {
         let (head, incoming) = response.into_parts();
-        let packed = body::read(&head.headers, incoming, self.options.max_bytes).await?;
+        let packed = body::read(&head.headers, incoming, self.options.max_bytes, &self.spare).await?;
         self.idle.put(connection);
         let body = body::unpack(&head.headers, packed, self.options.max_bytes).await?;
         Ok(Page { body, format: body::format(&head.headers) })
