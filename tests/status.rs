@@ -187,6 +187,19 @@ fn tiers_of_the_worked_case() {
 }
 
 #[test]
+fn a_correction_says_who_measured() {
+    let tier = |what, value| format!("vllm:kv_offload_cpu_cache_{what}{{engine=\"0\",model_name=\"m\"}} {value}\n");
+    let page = tier("usage_perc", "0.0") + &tier("occupied_bytes", "25") + &tier("capacity_bytes", "100");
+    let (_upstream, fork) = in_front_of(page, &[]);
+    let correction = |exporter: &Exporter| status(exporter)["engines"][0]["corrections"][0].clone();
+    let by_the_engine = correction(&fork);
+    assert_eq!(by_the_engine["rule"], "measured by the engine");
+    assert_eq!((&by_the_engine["after_ratio"], &by_the_engine["after_is_upper_bound"]), (&json!(0.25), &json!(false)));
+    let demo = Exporter::spawn(&mut command(&["--web.listen-address=127.0.0.1:0", "demo"]));
+    until("the demo's events tell", || correction(&demo)["rule"] == "measured from the engine's KV cache events");
+}
+
+#[test]
 fn the_correction_of_the_worked_case_says_before_after_and_why() {
     let status = worked();
     let [one] = status["engines"][0]["corrections"].as_array().unwrap().as_slice() else { panic!("{status}") };

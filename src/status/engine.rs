@@ -220,26 +220,29 @@ impl TierFill {
 impl Correction {
     fn new(one: &Corrected, tiers: &[ResolvedTier<'_>]) -> Correction {
         let row = CORRECTIONS.iter().find(|row| row.family == one.family);
-        let tier = row.map_or("", |row| row.tier);
-        let fill = tiers.iter().find(|known| known.tier.name == tier).map(|known| &known.fill);
+        let name = row.map_or("", |row| row.tier);
+        let tier = tiers.iter().find(|known| known.tier.name == name);
         let (after, why_not) = (one.after.ok(), one.after.err());
         Correction {
             family: one.family,
-            tier,
+            tier: name,
             before_ratio: one.before,
             after_ratio: after,
-            after_is_upper_bound: after.and(fill).map(|fill| matches!(fill, Fill::AtMost { .. })),
-            rule: after.and(fill).and_then(rule),
+            after_is_upper_bound: after.and(tier).map(|tier| matches!(tier.fill, Fill::AtMost { .. })),
+            rule: after.and(tier).and_then(rule),
             because: row.map(|row| format!("The engine's own value {}.", row.really)).unwrap_or_default(),
             not_corrected_because: why_not,
         }
     }
 }
 
-/// The rule with the terms that it had: `min(size, stored + inflight)`.
-fn rule(fill: &Fill) -> Option<String> {
-    let Fill::AtMost { terms, .. } = fill else {
-        return matches!(fill, Fill::Measured { .. }).then(|| "measured by the engine".to_owned());
+/// The rule with the terms that it had: `min(size, stored + inflight)`; or who measured.
+fn rule(tier: &ResolvedTier<'_>) -> Option<String> {
+    let terms = match (&tier.fill, tier.tier.residency) {
+        (Fill::AtMost { terms, .. }, _) => terms,
+        (Fill::Measured { .. }, Some(_)) => return Some("measured by the engine".to_owned()),
+        (Fill::Measured { .. }, None) => return Some("measured from the engine's KV cache events".to_owned()),
+        (Fill::Unknown(_), _) => return None,
     };
     let copied: Vec<_> = terms.iter().map(|term| term.name).filter(|name| *name != "slots").collect();
     let copied = copied.join(" + ");
