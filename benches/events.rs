@@ -6,9 +6,14 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints")]
 
 use std::collections::VecDeque;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kvtier_exporter::events::fold::Fold;
+use kvtier_exporter::events::transport::{Kind, Socket};
 use kvtier_exporter::events::wire::Batch;
+use kvtier_exporter::events::{Address, Endpoint, Events, Link, Options};
 use kvtier_exporter::process;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -19,9 +24,49 @@ const TOKENS: usize = 16;
 
 fn main() {
     println!("{:>10} {:>10} {:>12} {:>14} {:>9}", "tier", "batches", "µs a batch", "RSS grew MiB", "one in");
-    for (slots, batches) in [(16_384, 60_000), (262_144, 120_000), (4_194_304, 1_100_000)] {
+    // What an earlier tier has given back would hide growth, so the largest comes first.
+    for (slots, batches) in [(4_194_304, 1_100_000), (262_144, 120_000), (16_384, 60_000)] {
         run(slots, batches);
     }
+    through_a_socket(30_000);
+}
+
+/// The same batches through a connection, as fast as they can be taken, with a thread that looks all the time as
+/// scrapes do.
+fn through_a_socket(batches: u64) {
+    let mut engine = Engine::new(262_144);
+    let payloads: Vec<Vec<u8>> = (0..batches).map(|_| engine.batch()).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    let link = Link::Connect(Address::parse_all(&address).unwrap().remove(0));
+    let endpoints = vec![Endpoint { link, replay: None, topic: String::new() }];
+    let window = Duration::from_secs(3600);
+    let events = Events::start(&Options { endpoints, window, max_error: 0.03, max_bytes: BUDGET });
+    let mut socket = Socket::over(listener.accept().unwrap().0, Kind::Pub).unwrap();
+    while socket.receive(Duration::from_millis(10)).unwrap().is_none() {}
+    let (before, own, start) = (cpu_of(ClockId::ProcessCPUTime), cpu(), Instant::now());
+    let (mut looks, mut longest) = (0_u32, Duration::ZERO);
+    let done = || events.look()[0].last_seq == Some(batches - 1);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            for (seq, payload) in payloads.iter().enumerate() {
+                socket.send(&[b"", &(seq as u64).to_be_bytes(), payload]).unwrap();
+            }
+            cpu()
+        });
+        while !done() {
+            let look = Instant::now();
+            drop(events.look());
+            longest = longest.max(look.elapsed());
+            looks += 1;
+            thread::sleep(Duration::from_millis(1));
+        }
+        let reader = cpu_of(ClockId::ProcessCPUTime) - before - (cpu() - own) - sender.join().unwrap();
+        let each = reader / batches as f64 * 1e6;
+        let rate = batches as f64 / start.elapsed().as_secs_f64();
+        println!("\nthrough a socket: {each:.2} µs of CPU a batch, {rate:.0} batches a second;");
+        println!("{looks} looks meanwhile, the longest {:.1} µs", longest.as_secs_f64() * 1e6);
+    });
 }
 
 fn run(slots: usize, batches: usize) {
@@ -36,17 +81,21 @@ fn run(slots: usize, batches: usize) {
         fold.apply(&batch);
         seconds += cpu() - start;
     }
-    // The simulated engine itself takes memory; what the fold says of itself is printed beside it.
+    // The simulated engine itself takes memory.
     let grew = (process::read().resident_bytes.unwrap() - before - engine.bytes() as f64) / f64::from(1 << 20);
     let view = fold.view();
     assert!(view.bounds.is_exact() && view.bounds.sure as usize == engine.tier.len());
-    assert!(fold.bytes() <= BUDGET);
+    assert!(fold.bytes() <= BUDGET && grew <= (BUDGET >> 20) as f64, "{grew} MiB");
     let each = seconds / batches as f64 * 1e6;
     println!("{slots:>10} {batches:>10} {each:>12.2} {grew:>14.1} {:>9}", view.one_in);
 }
 
 fn cpu() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    cpu_of(ClockId::ThreadCPUTime)
+}
+
+fn cpu_of(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 

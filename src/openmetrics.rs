@@ -105,7 +105,9 @@ impl<'a> Metadata<'a> {
                 (Cow::Borrowed(name), &rest[name.len()..])
             }
         };
-        (!name.is_empty()).then(|| Metadata { word, name, text: rest.strip_prefix(b" ").unwrap_or(rest) })
+        let text = rest.strip_prefix(b" ").unwrap_or(rest);
+        let says_nothing = name.is_empty() || (word == b"TYPE" && text.is_empty());
+        (!says_nothing).then_some(Metadata { word, name, text })
     }
 }
 
@@ -621,6 +623,8 @@ mod tests {
             "\u{0}\n",
             "{\"\"} 1\n",
             "#EOF\n",
+            "# TYPE a\u{16}gauge\na 1\n",
+            "# TYPE a\na 1\n",
         ] {
             converts(page, page);
         }

@@ -13,8 +13,8 @@ const METRICS: &str = "{{metrics}}";
 /// Content-Security-Policy of the page: its own style, its own script, its own JSON, and nothing else. The hashes
 /// are those of what stands in the file; a test works them out anew and tells the new ones after an edit.
 pub const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-ITNOmkGeW22Zpt3RiwcZadKZyV0fnJYhgi4QvQVjXOg='; \
-    script-src 'sha256-90aoXqFFhtfz0ptZM5mwX2VpVFCkuX7tgoQqWvKjiUU='; \
+    style-src 'sha256-dxh6rxUoIviNnXCigiJ/bRMs4rJSNaDzNcOdgGCd/GM='; \
+    script-src 'sha256-v/t6nXuIym8OkriVHPmuSP6WWl5u8ETGQMWBYvm7Sz0='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page in front of metrics at `telemetry_path`, which begins with a slash.

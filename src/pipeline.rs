@@ -223,7 +223,7 @@ fn prepare(sources: &[Source]) -> Prepared {
 
 /// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
 /// are mended by the scanner.
-fn text(body: &Bytes, format: Format) -> Bytes {
+pub fn text(body: &Bytes, format: Format) -> Bytes {
     match format {
         Format::OpenMetrics => openmetrics::to_text(body).into(),
         Format::Unsaid if openmetrics::is_openmetrics(body) => openmetrics::to_text(body).into(),

@@ -11,9 +11,11 @@ use crate::exposition::Edit;
 const SHORT: usize = 512;
 
 /// Carries the edits out. They may come in any order; where two overlap, the one that starts first wins, and of
-/// two at the same place the longer. A page that does not end in a line end is given one.
+/// two at the same place the longer; what is only put in comes before both. A page that does not end in a line end
+/// is given one.
 pub fn apply(body: &Bytes, mut edits: Vec<Edit>) -> Vec<Bytes> {
-    edits.sort_by_key(|edit| (edit.span.start, std::cmp::Reverse(edit.span.end)));
+    let is_put_in = |edit: &Edit| edit.span.start == edit.span.end;
+    edits.sort_by_key(|edit| (edit.span.start, !is_put_in(edit), std::cmp::Reverse(edit.span.end)));
     let mut pieces = Pieces::default();
     let mut at = 0;
     for edit in edits {
@@ -117,6 +119,12 @@ mod tests {
         assert_eq!(applied("a 1", vec![]), "a 1\n");
         assert_eq!(applied("", vec![]), "");
         assert_eq!(applied("a 1\n", vec![edit(0, 4, "")]), "");
+    }
+
+    #[test]
+    fn what_is_put_in_stands_before_what_is_replaced_at_its_place() {
+        assert_eq!(applied("a 1\n", vec![edit(0, 3, "a 7"), edit(0, 0, "# HELP a x\n")]), "# HELP a x\na 7\n");
+        assert_eq!(applied("a 1\nb 2\n", vec![edit(4, 8, ""), edit(4, 4, "c 3\n")]), "a 1\nc 3\n");
     }
 
     #[test]

@@ -12,18 +12,26 @@ mod browser;
 #[path = "support/nvml.rs"]
 mod nvml;
 #[path = "support/program/mod.rs"]
-mod support;
+mod program;
+#[path = "support/publisher.rs"]
+mod publisher;
+#[path = "support/stream.rs"]
+mod stream;
 
 /// The name that `tests/run` leaves these tests out by.
 mod in_chromium {
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use crate::browser::visit;
     use crate::nvml::Stub;
-    use crate::support::client::get;
-    use crate::support::exporter::{Exporter, command};
-    use crate::support::until;
-    use crate::support::upstream::{Step, Upstream, ok, response};
+    use crate::program::client::get;
+    use crate::program::exporter::{Exporter, command};
+    use crate::program::until;
+    use crate::program::upstream::{Step, Upstream, ok, response};
+    use crate::publisher::{Publisher, Replay};
+    use crate::stream::{messages, page as page_of};
 
     /// One engine with a full RAM tier, `used` of its GPU pool in use.
     fn page(model: &str, used: &str) -> String {
@@ -75,6 +83,54 @@ mod in_chromium {
         for meter in seen.dom.split("role=\"meter\"").skip(1).map(|rest| rest.split_once('>').unwrap().0) {
             assert!(meter.contains("aria-label=\"") && meter.contains("aria-valuetext=\""), "{meter}");
         }
+    }
+
+    #[test]
+    fn what_another_size_would_bring_is_shown_with_the_present_size_marked() {
+        // A real engine's events and pages: 512 chunks of 16384 bytes, and what it reloaded at other sizes is known.
+        let (mut publisher, all) = (Publisher::bind(0, Replay::New), messages("r08/stream.bin.gz"));
+        let (before, after) = (page_of("r08/before.prom.gz"), page_of("r08/after.prom.gz"));
+        let over = Arc::new(AtomicBool::new(false));
+        let moved = Arc::clone(&over);
+        let upstream = Upstream::start(move |_| vec![ok(if moved.load(Relaxed) { &after } else { &before })]);
+        let exporter = Exporter::start(&upstream.url(), &["--tier.size=8MiB", "--events", &publisher.address()]);
+        let last_seq = |seq: u32| {
+            until("batches are taken in", || {
+                exporter.get("/api/status").body.contains(&format!("\"last_seq\":{seq},"))
+            });
+        };
+        publisher.subscribed(1);
+        publisher.publish(&all[..1]);
+        last_seq(0);
+        publisher.publish(&all[1..]);
+        last_seq(1238);
+        over.store(true, Relaxed);
+        let seen = visit(&format!("http://{}/", exporter.address), "sizes");
+        // 831, 2225, 3682 and 4804 chunks of 32 tokens at half, one, two and four times, of 224,863 tokens asked.
+        for (name, chunks) in [("½ ×", 831.0), ("1 ×, the present size", 2225.0), ("2 ×", 3682.0), ("4 ×", 4804.0)]
+        {
+            let bar = format!("aria-label=\"A tier of {name}\"");
+            let bar = seen.dom.split_once(&bar).unwrap_or_else(|| panic!("no {bar}")).1;
+            let share: f64 = bar.split_once("aria-valuenow=\"").unwrap().1.split_once('"').unwrap().0.parse().unwrap();
+            assert!((share - chunks * 3200.0 / 224_863.0).abs() < 1.0, "{name}: {share}");
+        }
+        assert_eq!(seen.dom.matches("class=\"present\"").count(), 1);
+        // 2583 of 4533 chunks were stored again, as another program counted.
+        for text in
+            ["Evicted, then wanted again 57% of the chunks stored", "Age at eviction ", "One step up is worth +"]
+        {
+            assert!(seen.text.contains(text), "{text}: {}", seen.text);
+        }
+    }
+
+    #[test]
+    fn events_that_do_not_come_are_told() {
+        let upstream = Upstream::start(|_| vec![ok(page("m", "0.5"))]);
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let exporter = Exporter::start(&upstream.url(), &["--events", &format!("tcp://{nobody}")]);
+        let seen = visit(&format!("http://{}/", exporter.address), "no-events");
+        assert!(seen.text.contains(&format!("No events from tcp://{nobody}")), "{}", seen.text);
+        assert!(!seen.text.contains("What would another size bring?") && !seen.text.contains("null"), "{}", seen.text);
     }
 
     #[test]

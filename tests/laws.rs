@@ -2,18 +2,17 @@
 
 mod support;
 
+use kvtier_exporter::dialect::NAMES;
+use kvtier_exporter::exposition::Exposition;
 use kvtier_exporter::pipeline::Format;
 use kvtier_exporter::settings::Settings;
 use proptest::prelude::*;
 use support::captures;
 use support::exporter::{answer_of, families_of, page_of, process};
 use support::own::Own;
-use support::reader::Sample;
-use support::strict::{Verdict, check};
+use support::sameness::{ended, fault_of_ours, is_sound, mentions_kvtier, untouched};
+use support::strict::check;
 use support::verdicts::{self, LINES};
-
-/// The only upstream family that is ever replaced.
-const CORRECTED: &str = "vllm:kv_offload_cpu_cache_usage_perc";
 
 fn uncorrected() -> Settings {
     Settings { correct: false, ..Settings::default() }
@@ -113,36 +112,6 @@ fn any_format() -> impl Strategy<Value = Format> {
     proptest::sample::select(&[Format::Text, Format::OpenMetrics, Format::Unsaid][..])
 }
 
-/// A page that Prometheus takes and that has nothing in it that we turn into something else: line ends of DOS, the
-/// end mark of OpenMetrics, and NUL bytes, which Prometheus takes in some places and stops or stumbles at in others.
-fn is_sound(page: &[u8], verdict: &Verdict) -> bool {
-    let holds = |what: &[u8]| page.windows(what.len()).any(|part| part == what);
-    verdict.accepted() && !holds(b"\r\n") && !holds(b"# EOF") && !holds(b"\0")
-}
-
-fn mentions_kvtier(page: &[u8]) -> bool {
-    page.windows(7).any(|seven| seven == b"kvtier_")
-}
-
-/// What the page part of an answer may differ in even if nothing is corrected: the last line end.
-fn ended(page: &[u8]) -> Vec<u8> {
-    let mut page = page.to_vec();
-    if !page.is_empty() && !page.ends_with(b"\n") {
-        page.push(b'\n');
-    }
-    page
-}
-
-/// Everything that tells one sample from another, but for where it stands. NaN is NaN here.
-fn identity(sample: &Sample) -> String {
-    format!("{} {:?} {} {:?}", sample.name, sample.labels, sample.value, sample.timestamp)
-}
-
-fn untouched(verdict: &Verdict) -> Vec<String> {
-    let ours = |name: &str| name == CORRECTED || name.starts_with("kvtier_");
-    verdict.samples.iter().filter(|sample| !ours(&sample.name)).map(identity).collect()
-}
-
 #[test]
 fn without_corrections_every_page_that_prometheus_takes_stays_byte_for_byte() {
     let odd = verdicts::pages().into_iter().map(|(what, page, _)| (what, page));
@@ -221,7 +190,7 @@ proptest! {
     #[test]
     fn our_families_stand_together(Page(page) in any_page()) {
         let verdict = check(&answer_of(&process(&page, Format::Text, &sized())));
-        let torn = verdict.findings.iter().find(|finding| finding.what.contains("kvtier_"));
+        let torn = fault_of_ours(&verdict);
         prop_assert!(torn.is_none(), "{:?}", torn);
     }
 
@@ -231,6 +200,13 @@ proptest! {
         let again = process(&once, Format::Text, &sized());
         let first = page_of(&process(&page, Format::Text, &sized()));
         prop_assert_eq!(first, page_of(&again));
+    }
+
+    #[test]
+    fn edits_stand_in_order_and_apart(Page(page) in any_page()) {
+        let edits = Exposition::scan(&page, &NAMES).edits;
+        let torn = edits.windows(2).find(|pair| pair[0].span.end > pair[1].span.start);
+        prop_assert!(torn.is_none(), "{:?}", torn);
     }
 
     /// What a line shares with the one before is not checked twice: that must never show.

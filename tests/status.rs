@@ -13,7 +13,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 use support::client::get_aside;
-use support::exporter::Exporter;
+use support::exporter::{Exporter, command};
 use support::until;
 use support::upstream::{Gate, Step, Upstream, ok, response};
 use tempfile::TempDir;
@@ -187,6 +187,19 @@ fn tiers_of_the_worked_case() {
 }
 
 #[test]
+fn a_correction_says_who_measured() {
+    let tier = |what, value| format!("vllm:kv_offload_cpu_cache_{what}{{engine=\"0\",model_name=\"m\"}} {value}\n");
+    let page = tier("usage_perc", "0.0") + &tier("occupied_bytes", "25") + &tier("capacity_bytes", "100");
+    let (_upstream, fork) = in_front_of(page, &[]);
+    let correction = |exporter: &Exporter| status(exporter)["engines"][0]["corrections"][0].clone();
+    let by_the_engine = correction(&fork);
+    assert_eq!(by_the_engine["rule"], "measured by the engine");
+    assert_eq!((&by_the_engine["after_ratio"], &by_the_engine["after_is_upper_bound"]), (&json!(0.25), &json!(false)));
+    let demo = Exporter::spawn(&mut command(&["--web.listen-address=127.0.0.1:0", "demo"]));
+    until("the demo's events tell", || correction(&demo)["rule"] == "measured from the engine's KV cache events");
+}
+
+#[test]
 fn the_correction_of_the_worked_case_says_before_after_and_why() {
     let status = worked();
     let [one] = status["engines"][0]["corrections"].as_array().unwrap().as_slice() else { panic!("{status}") };
@@ -337,8 +350,16 @@ fn the_form_is_the_documented_one() {
     until("the collector has failed", || status(&odd)["host"]["collectors"][0]["failure"].is_string());
     let (_upstream, unsized_tier) = in_front_of(WORKED.replace("kv_offloading_size", "x"), &[]);
 
+    // The demo publishes its events; what it predicts comes and goes while its window is short.
+    let demo = Exporter::spawn(&mut command(&["--web.listen-address=127.0.0.1:0", "demo"]));
+    let mut predicting = Value::Null;
+    until("the demo tells of other sizes", || {
+        predicting = status(&demo);
+        predicting["engines"][0]["events"]["sizes"][0].is_object()
+    });
+
     let mut seen = BTreeMap::new();
-    for one in [worked(), status(&odd), status(&down), status(&unsized_tier)] {
+    for one in [worked(), status(&odd), status(&down), status(&unsized_tier), predicting] {
         fields(&one, "", &mut seen);
     }
     let documented = documented();

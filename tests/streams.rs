@@ -10,16 +10,43 @@ mod publisher;
 #[path = "support/stream.rs"]
 mod stream;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use kvtier_exporter::events::transport::{Kind, Socket};
 use program::exporter::Exporter;
 use program::until;
 use program::upstream::{Upstream, ok};
 use publisher::{Publisher, Replay};
+use serde_json::{Value, json};
 use stream::{Message, messages, page, truth};
 
 const RUN: &str = "r08/stream.bin.gz";
+/// The families of events, as the documentation lists them.
+const EVENTS: [&str; 19] = [
+    "kvtier_tier_resident_bytes",
+    "kvtier_tier_resident_ratio",
+    "kvtier_tier_resident_exact",
+    "kvtier_tier_stored_chunks_total",
+    "kvtier_tier_evicted_chunks_total",
+    "kvtier_tier_restored_chunks_total",
+    "kvtier_tier_promoted_chunks_total",
+    "kvtier_tier_age_at_eviction_seconds",
+    "kvtier_tier_predicted_reload_ratio",
+    "kvtier_tier_prediction_error_ratio",
+    "kvtier_events_up",
+    "kvtier_events_last_seq",
+    "kvtier_events_gaps_total",
+    "kvtier_events_batches_total",
+    "kvtier_events_replayed_batches_total",
+    "kvtier_events_resets_total",
+    "kvtier_events_lag_seconds",
+    "kvtier_events_sampling_ratio",
+    "kvtier_events_errors_total",
+];
 /// Labels of the engine on the captured pages.
 const ENGINE: &str = r#"model_name="tiny-llama",engine="0",tier="ram""#;
 
@@ -102,11 +129,61 @@ fn a_stream_makes_the_fill_a_measurement_and_tells_what_other_sizes_would_reload
         assert!((share - chunks * 32.0 / 224_863.0).abs() < 0.01, "{size}: {share}");
     }
     assert!(tier("prediction_error_ratio", "").unwrap().abs() < 0.01);
+    told_as_status(&exporter);
     let debug = exporter.get("/debug").body;
     assert!(debug.contains("8388608 to 8388608 bytes (exact)"), "{debug}");
     assert_eq!(endpoint(&exporter, "gaps_total"), Some(0.0));
     // Prompts never leave the socket: no list of numbers stands anywhere in what we say.
     assert!(!debug.contains("token_ids") && exporter.log().iter().all(|line| !line.contains("token_ids")));
+}
+
+/// The same in `/api/status`.
+fn told_as_status(exporter: &Exporter) {
+    let status: Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
+    let stream = &status["event_streams"][0];
+    assert_eq!((&stream["up"], &stream["last_seq"], &stream["gaps_total"]), (&json!(true), &json!(1238), &json!(0)));
+    let events = &status["engines"][0]["events"];
+    assert_eq!(events["endpoint"], stream["endpoint"]);
+    assert_eq!((&events["resident_exact"], &events["resident_bytes_at_least"]), (&json!(true), &json!(8_388_608.0)));
+    assert_eq!(events["resident_bytes_at_most"], json!(8_388_608.0));
+    // Counted in the truth by another program.
+    for (name, count) in [("stored", 4533), ("evicted", 4021), ("restored", 2583)] {
+        assert_eq!(events[format!("{name}_chunks_total")], json!(count), "{name}");
+    }
+    assert_eq!((&events["stored_again_ratio"], &events["sampling_ratio"]), (&json!(2583.0 / 4533.0), &json!(1.0)));
+    assert!(events["sizes_unknown_because"].is_null());
+    let hour = 3600.0 / events["window_seconds"].as_f64().unwrap();
+    for (at, multiple, chunks) in [(0, 0.5, 831.0), (1, 1.0, 2225.0), (3, 2.0, 3682.0), (4, 4.0, 4804.0)] {
+        let size = &events["sizes"][at];
+        assert_eq!(size["multiple"], multiple);
+        let share = size["predicted_reload_ratio"].as_f64().unwrap();
+        assert!((share - chunks * 32.0 / 224_863.0).abs() < 0.01, "{size}");
+        // Both predictions may be off by a point of what was asked.
+        let more = size["more_tokens_per_hour"].as_f64().unwrap();
+        assert!((more - (chunks - 2225.0) * 32.0 * hour).abs() <= 0.02 * 224_863.0 * hour, "{size}");
+    }
+}
+
+#[test]
+fn a_prediction_that_is_off_is_not_shown_and_says_so() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    // The replay of this run is off by less than a point, but not by nothing.
+    let exporter = exporter(&engine, &["--events", &publisher.address(), "--events.max-error=0.001"]);
+    publisher.subscribed(1);
+    publisher.publish(&all[..1]);
+    until_last_seq(&exporter, 0);
+    publisher.publish(&all[1..]);
+    until_last_seq(&exporter, 1238);
+    engine.show("r08/after.prom.gz");
+    let body = exporter.metrics().body;
+    let error = value(&body, "kvtier_tier_prediction_error_ratio", ENGINE).unwrap();
+    assert!(error.abs() > 0.00001 && !body.contains("\nkvtier_tier_predicted_reload_ratio{"), "{error}");
+    let status: Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
+    let events = &status["engines"][0]["events"];
+    assert_eq!(events["sizes"], json!([]));
+    assert_eq!(events["prediction_error_ratio"].as_f64(), Some(error));
+    assert!(events["sizes_unknown_because"].as_str().unwrap().contains("--events.max-error"), "{events}");
 }
 
 #[test]
@@ -166,6 +243,21 @@ fn a_hole_is_filled_by_replay_and_one_that_is_not_leaves_bounds() {
     until_last_seq(&exporter, 299);
     assert_eq!(endpoint(&exporter, "gaps_total"), Some(1.0));
     assert_eq!(of_tier(&exporter, "resident_exact"), Some(0.0));
+}
+
+#[test]
+fn a_replay_with_a_hole_is_asked_again_from_there() {
+    let (mut publisher, engine, all) =
+        (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
+    publisher.publish(&all[..200]);
+    publisher.lose(50);
+    publisher.lose(120);
+    let exporter =
+        exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
+    until_last_seq(&exporter, 199);
+    assert_eq!(publisher.asked(), [0, 50]);
+    assert_eq!((endpoint(&exporter, "gaps_total"), endpoint(&exporter, "batches_total")), (Some(0.0), Some(200.0)));
+    until("it is told as being of now", || of_tier(&exporter, "resident_exact") == Some(1.0));
 }
 
 #[test]
@@ -298,4 +390,70 @@ fn interchanged_endpoints_are_said() {
     let exporter = exporter(&engine, &["--events", &publisher.replay_address()]);
     until("the failure is told", || exporter.get("/debug").body.contains("interchanged?"));
     assert_eq!(endpoint(&exporter, "up"), Some(0.0));
+}
+
+/// A batch of so many evictions, written by hand: `[time, [{...}, ...], 0]`.
+fn evictions(count: u32) -> Vec<u8> {
+    let text = |word: &str| [&[0xa0 | word.len() as u8], word.as_bytes()].concat();
+    let pair = |key: &str, value: &str| [text(key), text(value)].concat();
+    let head = [vec![0x84], pair("type", "BlockRemoved"), pair("medium", "CPU"), text("group_idx"), vec![0]].concat();
+    let mut payload = vec![0x93, 0xcb];
+    payload.extend(1.8e9_f64.to_be_bytes());
+    payload.push(0xdd);
+    payload.extend(count.to_be_bytes());
+    for hash in 0..u64::from(count) {
+        payload.extend([&head[..], &text("block_hashes"), &[0x91, 0xcf], &hash.to_be_bytes()].concat());
+    }
+    payload.push(0);
+    payload
+}
+
+#[test]
+fn a_scrape_does_not_wait_for_a_batch_that_is_being_folded() {
+    let (listener, engine) = (TcpListener::bind("127.0.0.1:0").unwrap(), Engine::start("r08/before.prom.gz"));
+    let events = format!("--events=tcp://{}", listener.local_addr().unwrap());
+    let exporter = exporter(&engine, &[&events]);
+    let mut socket = Socket::over(listener.accept().unwrap().0, Kind::Pub).unwrap();
+    until("it has subscribed", || socket.receive(Duration::from_millis(20)).unwrap().is_some());
+    socket.send(&[b"", &0_u64.to_be_bytes(), &evictions(1)]).unwrap();
+    until_last_seq(&exporter, 0);
+    // Most of a second of work and more, in one piece; it is on its way when this returns.
+    socket.send(&[b"", &1_u64.to_be_bytes(), &evictions(450_000)]).unwrap();
+    let mut answered = 0;
+    while endpoint(&exporter, "last_seq") == Some(0.0) {
+        answered += 1;
+    }
+    assert_eq!(endpoint(&exporter, "last_seq"), Some(1.0));
+    // One that waited would have seen the batch.
+    assert!(answered >= 5, "{answered}");
+}
+
+/// Threads that follow events, and sockets, of the program.
+fn threads_and_sockets(exporter: &Exporter) -> (usize, usize) {
+    let entries = |folder: &str| fs::read_dir(format!("/proc/{}/{folder}", exporter.pid())).unwrap().flatten();
+    let events = |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).is_ok_and(|it| it == "events\n");
+    let socket =
+        |fd: &fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"));
+    (entries("task").filter(events).count(), entries("fd").filter(socket).count())
+}
+
+#[test]
+fn without_the_flag_there_is_no_thread_no_socket_and_no_family() {
+    let (publisher, engine) = (Publisher::bind(0, Replay::New), Engine::start("r08/after.prom.gz"));
+    let (plain, with) = (exporter(&engine, &[]), exporter(&engine, &["--events", &publisher.address()]));
+    publisher.subscribed(1);
+    let pages = [&plain, &with].map(|exporter| exporter.metrics().body);
+    // Connections of the scrapes above may linger for a moment.
+    until("only the stream is between them", || {
+        let ((no_threads, sockets), (threads, more)) = (threads_and_sockets(&plain), threads_and_sockets(&with));
+        (no_threads, threads, more) == (0, 1, sockets + 1)
+    });
+    let families = |page: &str| -> BTreeSet<String> {
+        page.lines().filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0.to_owned())).collect()
+    };
+    let [plain, with] = pages.map(|page| families(&page));
+    assert!(plain.iter().all(|family| !family.starts_with("kvtier_events_")), "{plain:?}");
+    let added: Vec<_> = with.difference(&plain).collect();
+    assert!(plain.is_subset(&with) && added.iter().any(|family| *family == "kvtier_events_up"), "{added:?}");
+    assert!(added.iter().all(|family| EVENTS.contains(&&***family)), "{added:?}");
 }

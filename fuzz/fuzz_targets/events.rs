@@ -1,5 +1,5 @@
 //! Any bytes as batches of KV cache events, one after the other: read or refused, folded without a panic, within the
-//! memory that the fold was given. `cargo +nightly fuzz run events`
+//! memory that the fold was given. `fuzz/run 60 events`
 #![no_main]
 
 use kvtier_exporter::events::fold::Fold;

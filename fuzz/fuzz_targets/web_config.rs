@@ -1,5 +1,5 @@
 //! Any text as a web configuration: read or refused, without a panic, in bounded time, and never with a hash in the
-//! error. `cargo +nightly fuzz run web_config`
+//! error. `fuzz/run 60 web_config`
 #![no_main]
 
 use std::path::Path;

@@ -12,21 +12,22 @@ use crate::events::{Address, Endpoint, Link, Options};
 #[command(next_help_heading = "Events")]
 pub struct Events {
     /// Follow KV cache events of an engine; repeatable, or a range of ports: one for each DP rank
-    #[arg(id = "events", long = "events", value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
+    #[arg(id = "events", long = "events", global = true, value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
     pub connect: Vec<Endpoints>,
 
     /// The same, where the engine connects: its endpoint names a host instead of *
-    #[arg(id = "events.bind", long = "events.bind", value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
+    #[arg(id = "events.bind", long = "events.bind", global = true, value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
     pub bind: Vec<Endpoints>,
 
     /// Where each of them answers what was missed, in the same order
-    #[arg(id = "events.replay", long = "events.replay", value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
+    #[arg(id = "events.replay", long = "events.replay", global = true, value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
     pub replay: Vec<Endpoints>,
 
     /// What the topics begin with; the engine's "topic"
     #[arg(
         id = "events.topic",
         long = "events.topic",
+        global = true,
         value_name = "TEXT",
         default_value = "",
         hide_default_value = true
@@ -34,15 +35,15 @@ pub struct Events {
     pub topic: String,
 
     /// Over which other sizes are predicted
-    #[arg(id = "events.window", long = "events.window", value_name = "TIME", value_parser = units::duration, default_value = "1h")]
+    #[arg(id = "events.window", long = "events.window", global = true, value_name = "TIME", value_parser = units::duration, default_value = "1h")]
     pub window: Duration,
 
     /// Show predictions while the one for the present size is off by so many points of the tokens asked at most
-    #[arg(id = "events.max-error", long = "events.max-error", value_name = "POINTS", value_parser = units::positive, default_value = "3")]
+    #[arg(id = "events.max-error", long = "events.max-error", global = true, value_name = "POINTS", value_parser = units::positive, default_value = "3")]
     pub max_error: f64,
 
     /// Memory for what is known of single chunks; beyond it a sample is kept
-    #[arg(id = "events.max_bytes", long = "events.max-bytes", value_name = "SIZE", value_parser = units::size, default_value = "64MiB")]
+    #[arg(id = "events.max_bytes", long = "events.max-bytes", global = true, value_name = "SIZE", value_parser = units::size, default_value = "64MiB")]
     pub max_bytes: u64,
 }
 

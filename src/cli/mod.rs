@@ -6,7 +6,7 @@
 mod advice;
 mod collectors;
 mod events;
-mod units;
+pub mod units;
 mod upstream;
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ const UNITS: [(&str, u64); 10] = [
 ];
 
 /// Bytes from a number with a unit: `32GiB`, `34.4GB`, `16777216B`. Part of a byte is rounded down.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim_start());
@@ -45,7 +45,7 @@ fn scaled(number: &str, factor: u64) -> Option<u64> {
 }
 
 /// `[TIER=]SIZE`; without a name the RAM tier is meant.
-pub(super) fn tier_size(text: &str) -> Result<(String, u64), String> {
+pub fn tier_size(text: &str) -> Result<(String, u64), String> {
     match text.rsplit_once('=') {
         None => Ok(("ram".to_owned(), size(text)?)),
         Some((tier, _)) if tier.trim().is_empty() => Err("the tier before = has no name; write ram=32GiB".to_owned()),
@@ -54,7 +54,7 @@ pub(super) fn tier_size(text: &str) -> Result<(String, u64), String> {
 }
 
 /// A length of time above zero: `10s`, `1m30s`, `500ms`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text.trim()) {
         Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
         Ok(duration) => Ok(duration),
@@ -63,7 +63,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A length of time, or zero: `0`, `0s`, `15s`.
-pub(super) fn duration_or_zero(text: &str) -> Result<Duration, String> {
+pub fn duration_or_zero(text: &str) -> Result<Duration, String> {
     match text.trim() {
         "0" => Ok(Duration::ZERO),
         text => humantime::parse_duration(text).map_err(|error| format!("{error}; write for example 0s or 15s")),

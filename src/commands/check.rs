@@ -7,12 +7,14 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{PATIENCE, fetch, look, print_as, status, unknown_text};
-use crate::advise::check::{self, Facts, link_is_low};
+use crate::advise::check::{self, Facts, Listened, link_is_low};
 use crate::advise::lmcache::Config;
 use crate::advise::words::{many, short_size};
 use crate::advise::{Finding, any_to_act_on, tally};
 use crate::bound;
 use crate::cli::{Check, Cli};
+use crate::events::Endpoint;
+use crate::events::probe::{Heard, probe};
 use crate::host::facts::{self, BoxFacts, Gpu};
 use crate::host::{self, Place};
 use crate::pipeline::{self, Survey};
@@ -42,6 +44,8 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         tokio::join!(survey(cli, &client), look(cli), places(cli), lmcache_config(cli, flags));
     let (config, unreachable) = lmcache?;
     let under_load = under_load(cli, &client, &boxed, page.as_ref().ok()).await;
+    let events = listen(cli, page.is_ok()).await;
+    let stored_meanwhile = stored_meanwhile(cli, &client, page.as_ref().ok(), &events).await;
     let settings = cli.settings();
     let engines = page.as_ref().map(|survey| bound::resolve(&survey.snapshot, &settings, &host)).unwrap_or_default();
     let facts = Facts {
@@ -54,6 +58,8 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         disks: &disks,
         lmcache: config.as_ref(),
         under_load: under_load.as_deref(),
+        events: &events,
+        stored_meanwhile,
     };
     let mut findings = check::check(&facts);
     findings.extend(unreachable);
@@ -63,7 +69,7 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         upstream: facts.upstream.to_owned(),
         looked_at: looked_at(&facts),
         findings,
-        unknown: boxed.unknown.clone(),
+        unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).collect(),
     };
     print_as(flags.format, || answer.text(), &answer)?;
     Ok(status(!any_to_act_on(&answer.findings)))
@@ -136,6 +142,50 @@ async fn under_load(cli: &Cli, client: &Client, boxed: &BoxFacts, page: Option<&
     works(&page).then_some(again.gpus)
 }
 
+/// Listens to all endpoints of events at once. Where an engine serves its page its publisher is bound by now, so it
+/// does no harm to listen where nobody does.
+async fn listen(cli: &Cli, serves: bool) -> Vec<Listened> {
+    let endpoints = cli.events.options().map(|options| options.endpoints).unwrap_or_default();
+    let look = |endpoint: Endpoint| {
+        tokio::task::spawn_blocking(move || {
+            let heard = probe(&endpoint, PATIENCE, serves);
+            Listened { endpoint, heard }
+        })
+    };
+    let looks: Vec<_> = endpoints.into_iter().map(look).collect();
+    let mut listened = Vec::new();
+    for look in looks {
+        listened.extend(look.await.ok());
+    }
+    listened
+}
+
+/// Whether every engine stored since this page, where an endpoint was silent: an idle one has nothing to tell.
+async fn stored_meanwhile(cli: &Cli, client: &Client, page: Option<&Survey>, events: &[Listened]) -> Option<bool> {
+    let silent = events.iter().any(|one| one.heard == Heard::Nothing);
+    let stored = |survey: &Survey| -> Vec<f64> {
+        let tiers = survey.snapshot.engines.iter().filter_map(|engine| engine.tier("ram"));
+        tiers.filter_map(|tier| tier.transfers.stored_bytes).map(|bytes| bytes.value).collect()
+    };
+    let before = page.filter(|_| silent).map(stored).filter(|before| !before.is_empty())?;
+    let after = stored(&survey(cli, client).await.ok()?);
+    Some(before.len() == after.len() && before.iter().zip(after).all(|(before, after)| after > *before))
+}
+
+/// Silence that says nothing.
+fn not_judged(facts: &Facts<'_>) -> Vec<String> {
+    let silent = facts.events.iter().filter(|one| one.heard == Heard::Nothing && facts.stored_meanwhile != Some(true));
+    silent
+        .map(|one| {
+            format!(
+                "events: nothing came from {} within {} s, and not every engine stored something that it could have told",
+                one.endpoint.link,
+                PATIENCE.as_secs()
+            )
+        })
+        .collect()
+}
+
 fn looked_at(facts: &Facts<'_>) -> Vec<String> {
     let boxed = facts.boxed;
     let mut lines = Vec::new();
@@ -161,6 +211,10 @@ fn looked_at(facts: &Facts<'_>) -> Vec<String> {
     }
     lines.extend(boxed.gpus.iter().map(|gpu| format!("GPU {} ({}): {} free", gpu.index, gpu.name, size(gpu.free))));
     lines.extend(facts.disks.iter().map(|(path, _)| format!("disk tier {}", path.display())));
+    lines.extend(facts.events.iter().map(|one| match one.heard {
+        Heard::Batch(rank) => format!("events of {}: a batch of rank {rank} came", one.endpoint.link),
+        _ => format!("events of {}", one.endpoint.link),
+    }));
     lines.extend(facts.lmcache.map(|config| format!("LMCache's configuration, {}", config.from)));
     lines
 }

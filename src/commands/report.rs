@@ -9,9 +9,10 @@ use super::{fetch, look, print, print_json, status};
 use crate::bound;
 use crate::cli::{Cli, Report, ReportFormat};
 use crate::report::history::{self, QUESTIONS, TWICE};
+use crate::report::predicted;
 use crate::report::totals::{self, ByEngine};
 use crate::report::window::Window;
-use crate::report::{Readings, Table};
+use crate::report::{Cell, Readings, Table};
 use crate::upstream::{Address, Client, Options, SecretFile, UpstreamError};
 use crate::{host::facts::BoxFacts, pipeline};
 
@@ -29,13 +30,20 @@ pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
     Ok(status(table.complete))
 }
 
-/// What the engines have counted by now, and the box.
-async fn scrape(cli: &Cli, client: &Client) -> Result<(ByEngine, BoxFacts)> {
+/// What the engines have counted by now, what an exporter's page predicts, and the box.
+struct Scrape {
+    engines: ByEngine,
+    predicted: Vec<Cell>,
+    boxed: BoxFacts,
+}
+
+async fn scrape(cli: &Cli, client: &Client) -> Result<Scrape> {
     let (source, (boxed, host)) = tokio::join!(fetch(client), look(cli));
     let source = source.map_err(|error| anyhow!("the upstream {} {error}", cli.upstream.address))?;
+    let predicted = predicted::cells(&pipeline::text(&source.body, source.format));
     let survey = pipeline::survey(&[source], &cli.settings());
     let engines = bound::resolve(&survey.snapshot, &cli.settings(), &host);
-    Ok((totals::read(&engines, &survey.serving), boxed))
+    Ok(Scrape { engines: totals::read(&engines, &survey.serving), predicted, boxed })
 }
 
 /// Of the GPU that has the least.
@@ -44,12 +52,15 @@ fn gpu_free(boxed: &BoxFacts) -> Option<f64> {
 }
 
 async fn from_one_scrape(cli: &Cli) -> Result<Table> {
-    let (engines, boxed) = scrape(cli, &Client::new(cli.upstream.main())?).await?;
-    Ok(of_scrapes(cli, "since engine start", &engines, &boxed))
+    let last = scrape(cli, &Client::new(cli.upstream.main())?).await?;
+    Ok(of_scrapes(cli, "since engine start", &last.engines, &last))
 }
 
-fn of_scrapes(cli: &Cli, name: &str, engines: &ByEngine, boxed: &BoxFacts) -> Table {
-    let (readings, mut notes) = totals::readings(name, engines, gpu_free(boxed));
+/// The table of what these engines counted, beside what the last scrape told.
+fn of_scrapes(cli: &Cli, name: &str, engines: &ByEngine, Scrape { predicted, boxed, .. }: &Scrape) -> Table {
+    let (mut readings, mut notes) = totals::readings(name, engines, gpu_free(boxed));
+    readings.cells.extend_from_slice(predicted);
+    notes.extend(predicted::note(predicted));
     notes.extend(boxed.unknown.iter().map(|why| format!("Not known: {why}")));
     let empty = totals::is_empty(engines);
     if empty {
@@ -60,19 +71,19 @@ fn of_scrapes(cli: &Cli, name: &str, engines: &ByEngine, boxed: &BoxFacts) -> Ta
 
 async fn from_two_scrapes(cli: &Cli, interval: Duration) -> Result<Table> {
     let client = Client::new(cli.upstream.main())?;
-    let (earlier, _) = scrape(cli, &client).await?;
+    let earlier = scrape(cli, &client).await?;
     wait(interval).await;
-    let (later, boxed) = scrape(cli, &client).await?;
+    let later = scrape(cli, &client).await?;
     let name = format!("in {}", humantime::format_duration(interval));
-    match totals::between(&earlier, &later) {
-        Ok(engines) => Ok(of_scrapes(cli, &name, &engines, &boxed)),
+    match totals::between(&earlier.engines, &later.engines) {
+        Ok(engines) => Ok(of_scrapes(cli, &name, &engines, &later)),
         Err(totals::Restarted(id)) => {
             let note = format!(
                 "No data: the counters of engine {:?} of {:?} fell or vanished in between, so it was restarted. Run \
                  this again.",
                 id.engine, id.model_name
             );
-            let (readings, _) = totals::readings(&name, &ByEngine::new(), gpu_free(&boxed));
+            let (readings, _) = totals::readings(&name, &ByEngine::new(), gpu_free(&later.boxed));
             Ok(Table::of(cli.upstream.address.to_string(), &[readings], vec![note], false))
         }
     }

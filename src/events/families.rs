@@ -30,6 +30,10 @@ const RESTORED: Desc = Desc::counter(
     "kvtier_tier_restored_chunks_total",
     "Chunks stored again after the tier had evicted them: evicted, then wanted again. As far back as --events.max-bytes reaches; an estimate where kvtier_events_sampling_ratio is below 1. Where a tier lies behind this one, a promotion counts too and is no miss.",
 );
+const PROMOTED: Desc = Desc::counter(
+    "kvtier_tier_promoted_chunks_total",
+    "Chunks that a tier behind this one gave back since the stream is followed, from the engine's page: they are in kvtier_tier_stored_chunks_total too. Only where the page states the bytes of a chunk.",
+);
 const AGE: Desc = Desc::histogram(
     "kvtier_tier_age_at_eviction_seconds",
     "Time from a chunk's store to its eviction, by the engine's clock. Since its store, not since its last use.",
@@ -69,13 +73,14 @@ const ERRORS: Desc = Desc::counter(
 );
 
 /// All of them.
-pub const DESCS: [Desc; 18] = [
+pub const DESCS: [Desc; 19] = [
     RESIDENT_BYTES,
     RESIDENT_RATIO,
     RESIDENT_EXACT,
     STORED,
     EVICTED,
     RESTORED,
+    PROMOTED,
     AGE,
     PREDICTED,
     ERROR,
@@ -107,6 +112,7 @@ pub fn engine_families(told: &[Told], max_error: f64) -> Vec<Family> {
             families.push(STORED, tier.clone(), view.stored as f64);
             families.push(EVICTED, tier.clone(), view.evicted as f64);
             families.push(RESTORED, tier.clone(), view.restored as f64);
+            families.push(PROMOTED, tier.clone(), one.promoted);
             families.of(AGE).histograms.push((tier.clone(), histogram(&view.ages)));
         }
         let Ok(prediction) = &one.prediction else { continue };

@@ -28,6 +28,8 @@ struct Account {
     /// Bytes stored by the page and chunks stored by the stream: at first, and at the last scrape.
     first: Option<(f64, f64)>,
     last: Option<(f64, f64)>,
+    /// Bytes promoted into the tier: at first, and at the last scrape.
+    promoted: Option<(f64, f64)>,
     /// The page's counters fell when the stream had stored so many chunks: until it begins anew, it tells of an
     /// engine that is no more.
     outlived: Option<f64>,
@@ -42,6 +44,9 @@ pub struct Told {
     pub status: Arc<Status>,
     /// What is in its tier.
     pub resident: Option<Resident>,
+    /// Chunks that a tier behind this one gave back since the stream is followed: to the stream they are stores.
+    /// Unknown unless the page states the bytes of a chunk.
+    pub promoted: Option<f64>,
     /// What other sizes would have done, or why that is not known.
     pub prediction: Result<Prediction, &'static str>,
 }
@@ -71,7 +76,8 @@ impl Ledger {
         let account = self.accounts.entry(status.endpoint.clone()).or_default();
         account.note(engine, status, limits);
         let prediction = account.predict(engine, status, resident);
-        Told { engine: engine.id.clone(), status: Arc::clone(status), resident, prediction }
+        let promoted = account.promoted_chunks();
+        Told { engine: engine.id.clone(), status: Arc::clone(status), resident, promoted, prediction }
     }
 }
 
@@ -100,7 +106,10 @@ impl Account {
         let (Some(view), Some(tier)) = (status.view.as_ref().filter(|_| status.current), engine.tier("ram")) else {
             return;
         };
-        let Some(bytes) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
+        let Some(stored) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
+        // To the stream a promotion is a store like any other; the page counts it apart.
+        let promoted = tier.promoted.map(|fact| fact.value);
+        let bytes = stored + promoted.unwrap_or(0.0);
         let chunks = view.stored as f64;
         if let Some((last_bytes, last_chunks)) = self.last {
             let outlived = bytes < last_bytes && chunks >= last_chunks && self.claims_more(view, bytes);
@@ -111,6 +120,8 @@ impl Account {
         let origin = if view.from_start { (0.0, 0.0) } else { (bytes, chunks) };
         let first = *self.first.get_or_insert(origin);
         self.last = Some((bytes, chunks));
+        let before = self.promoted.map(|(before, _)| before).or(view.from_start.then_some(0.0));
+        self.promoted = promoted.map(|now| (before.unwrap_or(now), now));
         self.learn_chunk(chunk_bytes(tier), (bytes - first.0, chunks - first.1));
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
             let mark = Mark { at: view.at, asked: asked.value, supplied: supplied.value, gauge: view.gauge.clone() };
@@ -131,6 +142,12 @@ impl Account {
         self.stated = stated.or(self.stated);
         let counted = || ratio(bytes, chunks).filter(|bytes| chunks >= ENOUGH && *bytes > 0.0);
         self.chunk_bytes = self.stated.or_else(counted).or(self.chunk_bytes);
+    }
+
+    /// A whole number, since bytes of a chunk that were only reckoned would let it fall.
+    fn promoted_chunks(&self) -> Option<f64> {
+        let (first, now) = self.promoted?;
+        ratio(now - first, self.stated?).map(f64::round)
     }
 
     fn predict(
@@ -156,7 +173,7 @@ mod tests {
     use super::*;
     use crate::events::Bounds;
     use crate::events::resident::resident;
-    use crate::model::{Fact, Medium, Size, SizeSource};
+    use crate::model::{Fact, Medium, Size, SizeSource, Slots};
 
     const LIMITS: Limits = Limits { window: 3600.0, max_error: 0.03 };
 
@@ -202,6 +219,42 @@ mod tests {
         ledger.note(&engine(2000.0), &status, None, LIMITS);
         // 2000 bytes ÷ 20 chunks, both since the engine's start.
         assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
+    }
+
+    #[test]
+    fn what_a_tier_behind_gave_back_was_stored_too() {
+        let (mut ledger, status) = (Ledger::default(), status(20, true, exactly(20)));
+        let mut engine = engine(1500.0);
+        engine.tiers[0].promoted = fact(500.0);
+        ledger.note(&engine, &status, None, LIMITS);
+        // 15 chunks from the GPU and 5 promoted, of 100 bytes each.
+        assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
+    }
+
+    #[test]
+    fn promotions_are_told_from_stores_where_the_bytes_of_a_chunk_are_stated() {
+        let stated = Slots {
+            allocated: None,
+            count: Fact::new(10.0, "test"),
+            bytes: Fact::new(1000.0, "test"),
+            blocks_per_slot: None,
+        };
+        for (from_start, first, then) in [(true, Some(2.0), Some(5.0)), (false, Some(0.0), Some(3.0))] {
+            let (mut ledger, status) = (Ledger::default(), status(20, from_start, exactly(10)));
+            let mut engine = engine(1500.0);
+            let mut after = |bytes: f64| {
+                engine.tiers[0].promoted = fact(bytes);
+                ledger.note(&engine, &status, None, LIMITS).promoted
+            };
+            // Not stated: not known, though 20 chunks of 2000 bytes say as much.
+            assert_eq!(after(200.0), None);
+            engine.tiers[0].slots = Some(stated);
+            let mut after = |bytes: f64| {
+                engine.tiers[0].promoted = fact(bytes);
+                ledger.note(&engine, &status, None, LIMITS).promoted
+            };
+            assert_eq!((after(200.0), after(500.0)), (first, then));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`address`] | `tcp://HOST:PORT` | pure |
 //! | [`wire`] | bytes of a batch into events | pure |
 //! | [`transport`] | ZMTP 3 over TCP | I/O |
+//! | [`probe`] | one short look at an endpoint, for `check` | I/O |
 //! | `sequence` | the numbers of a stream judged | pure |
 //! | `reader` | one endpoint followed: connect, replay, reconnect | I/O |
 //! | [`fold`] | all that one engine's stream tells | pure |
@@ -32,6 +33,7 @@ pub mod fold;
 mod ghosts;
 mod identity;
 pub mod ledger;
+pub mod probe;
 mod ranks;
 mod reader;
 mod residency;
@@ -199,6 +201,11 @@ impl Events {
             told.push(ledger.note(engine, &statuses[at], resident, self.limits));
         }
         told
+    }
+
+    /// By how much predictions may be off to be shown.
+    pub fn max_error(&self) -> f64 {
+        self.limits.max_error
     }
 
     /// What `/debug` says.

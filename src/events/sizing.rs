@@ -126,6 +126,13 @@ impl Prediction {
         self.error.abs() <= most
     }
 
+    /// Tokens an hour that each size would reload more than the present one, at the window's pace.
+    pub fn worth(&self) -> [Option<f64>; MULTIPLES.len()] {
+        let present = MULTIPLES.iter().position(|(multiple, _)| *multiple == 1.0).and_then(|at| self.shares[at]);
+        let pace = ratio(self.asked, self.seconds);
+        self.shares.map(|share| Some((share? - present?) * pace? * 3600.0))
+    }
+
     /// Predicts for a tier of so many chunks at present.
     ///
     /// # Errors

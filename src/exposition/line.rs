@@ -174,7 +174,10 @@ fn help(line: &[u8], name: usize) -> Line<'_> {
     match metadata_name(line, name) {
         None => Line::Refused(Refusal::Metadata),
         Some(end) if line.get(end) == Some(&0) => Line::Refused(Refusal::Nul),
-        Some(end) if std::str::from_utf8(&line[end..]).is_err() => Line::Refused(Refusal::Utf8),
+        // The byte behind the name is thrown away, whatever it is, and only the rest has to be UTF-8.
+        Some(end) if std::str::from_utf8(line.get(end + 1..).unwrap_or_default()).is_err() => {
+            Line::Refused(Refusal::Utf8)
+        }
         Some(end) => Line::Help { name: &line[name..end] },
     }
 }

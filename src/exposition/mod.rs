@@ -258,10 +258,9 @@ impl<'a> Scan<'a> {
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
         let Next { line, end, span } = next_line(self.page.body, start, &mut self.shape);
-        let edits = self.page.edits.len();
         self.take(line, span, start);
         // An edit that takes out the line has taken its line end too.
-        let gone = self.page.edits[edits..].iter().any(|edit| edit.span.end > end);
+        let gone = self.page.edits.last().is_some_and(|edit| edit.span.end > end);
         if span.end == end + 2 && !gone {
             self.edit(Span { start: end, end: end + 1 }, String::new());
         }
@@ -350,7 +349,9 @@ impl<'a> Scan<'a> {
             let between = &self.page.body[counted..span.start];
             self.numbered = (number + memchr::memchr_iter(b'\n', between).count(), span.start);
             let line = span.of(self.page.body);
-            let text = line[..line.len().min(NOTE_LENGTH)].trim_ascii_end().escape_ascii().to_string();
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let text = line[..line.len().min(NOTE_LENGTH)].escape_ascii().to_string();
             self.page.notes.push(LineNote { number: self.numbered.0, text, reason });
         }
     }

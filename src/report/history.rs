@@ -5,10 +5,11 @@
 
 use serde_json::Value;
 
+use super::predicted::{note, times};
 use super::window::Window;
 use super::{
-    Cell, DECODE, FILL, GPU_FREE, GPU_FREE_LOWEST, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED,
-    Readings, SERVED, STORE_SPEED, STORED, too_fast,
+    Cell, DECODE, FILL, GPU_FREE, GPU_FREE_LOWEST, PREDICTED, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED,
+    RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
 
 /// What is made of the series that a query gives.
@@ -34,7 +35,7 @@ pub struct Question {
 
 /// Everything that is asked of a window. Where an engine's own families are enough they come first: the time before
 /// may have had no exporter.
-pub const QUESTIONS: [Question; 12] = [
+pub const QUESTIONS: [Question; 13] = [
     Question {
         quantity: PREFILL,
         by: None,
@@ -107,6 +108,12 @@ pub const QUESTIONS: [Question; 12] = [
         summary: Summary::AtEnd,
         promql: "sum by (source) (increase(kvtier_tier_served_tokens_total{MATCH}[WINDOW]))",
     },
+    Question {
+        quantity: PREDICTED,
+        by: Some("size"),
+        summary: Summary::Median,
+        promql: "avg by (size) (kvtier_tier_predicted_reload_ratio{MATCH})",
+    },
 ];
 
 /// How often the same engine stands in the history: more than once where it is scraped directly and through us.
@@ -160,7 +167,8 @@ impl Question {
                 Summary::Median => median(series.values),
                 Summary::AtEnd => series.values.last().copied(),
             };
-            let of = self.by.and_then(|label| series.labels[label].as_str()).map(str::to_owned);
+            let of = self.by.and_then(|label| series.labels[label].as_str());
+            let of = of.map(|of| if self.quantity == PREDICTED { times(of) } else { of.to_owned() });
             cells.extend(value.map(|value| Cell { quantity: self.quantity, of, value }));
         }
         Ok(cells)
@@ -239,6 +247,7 @@ pub fn notes(readings: &[Readings], windows: &[Window]) -> Vec<String> {
             notes.push(too_fast(&one.column.name, FIRST_BUCKET));
         }
     }
+    notes.extend(readings.iter().find_map(|one| note(&one.cells)));
     notes
 }
 

@@ -10,11 +10,13 @@
 //!  "notes": [text], "complete": true | false}
 //! ```
 //!
-//! with one value for each column; `null` is unknown. `of` is the tier or the source of tokens that a row is of.
+//! with one value for each column; `null` is unknown. `of` is the tier or the source of tokens that a row is
+//! of, or the size as a multiple of the present one.
 //! `unit` is `ratio`, `bytes`, `bytes_per_second`, `tokens`, `tokens_per_second` or `count`. `complete` is false where
 //! a column has no data at all; the exit status is then 1.
 
 pub mod history;
+pub mod predicted;
 mod render;
 pub mod totals;
 pub mod window;
@@ -50,6 +52,14 @@ pub struct Quantity {
     pub unit: Unit,
 }
 
+impl Quantity {
+    /// Its words with the tier, the source or the size.
+    fn of(&self, of: &str) -> String {
+        let between = if *self == PREDICTED { " " } else { ", " };
+        format!("{}{between}{of}", self.what)
+    }
+}
+
 const fn quantity(id: &'static str, what: &'static str, unit: Unit) -> Quantity {
     Quantity { id, what, unit }
 }
@@ -80,8 +90,11 @@ pub const FILL: Quantity = quantity("tier_fill_upper_bound_ratio", "tier fill, a
 /// Tokens that a tier supplied.
 pub const SERVED: Quantity = quantity("served_tokens", "prompt tokens served", Unit::Tokens);
 
+/// What a tier of another size would have reloaded of the tokens asked of it.
+pub const PREDICTED: Quantity = quantity("predicted_reload_ratio", "predicted share reloaded at", Unit::Ratio);
+
 /// All quantities in the order of the table.
-pub const QUANTITIES: [Quantity; 12] = [
+pub const QUANTITIES: [Quantity; 13] = [
     PREFILL,
     PROMPT,
     DECODE,
@@ -94,6 +107,7 @@ pub const QUANTITIES: [Quantity; 12] = [
     PREEMPTIONS,
     FILL,
     SERVED,
+    PREDICTED,
 ];
 
 /// One value of one column.
@@ -177,8 +191,8 @@ fn rows(quantity: Quantity, readings: &[Readings]) -> Vec<Row> {
             ofs.push(cell.of.clone());
         }
     }
-    // The least in a window is known of histories only.
-    if ofs.is_empty() && quantity != GPU_FREE_LOWEST {
+    // The least in a window is known of histories only, and predictions with --events only.
+    if ofs.is_empty() && ![GPU_FREE_LOWEST, PREDICTED].contains(&quantity) {
         ofs.push(None);
     }
     ofs.sort();
@@ -188,7 +202,7 @@ fn rows(quantity: Quantity, readings: &[Readings]) -> Vec<Row> {
     ofs.into_iter()
         .map(|of| Row {
             id: quantity.id,
-            what: of.as_ref().map_or(quantity.what.to_owned(), |of| format!("{}, {of}", quantity.what)),
+            what: of.as_ref().map_or(quantity.what.to_owned(), |of| quantity.of(of)),
             unit: quantity.unit,
             values: readings.iter().map(|one| value(one, &of)).collect(),
             of,

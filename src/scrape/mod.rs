@@ -145,9 +145,16 @@ impl Scraper {
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
             exporter: Exporter::new(&BUILD, self.started, self.settings.correct),
             upstreams: upstreams.collect(),
-            engines: view.unwrap_or_default(),
+            engines: self.with_told(view.unwrap_or_default(), &blend),
+            event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
             host: status::Host::new(&self.look()),
         }
+    }
+
+    /// Engines with what their event streams tell.
+    fn with_told(&self, engines: Vec<status::Engine>, blend: &Blend) -> Vec<status::Engine> {
+        let max_error = self.events.as_ref().map_or(0.0, |events| events.max_error());
+        engines.into_iter().map(|engine| engine.with_events(&blend.told, max_error)).collect()
     }
 
     fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {

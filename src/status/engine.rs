@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::Events;
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::{CORRECTIONS, Corrected};
 use crate::derive::{prefill_seconds_per_token, reload_seconds_per_token, speed};
+use crate::events::ledger::Told;
 use crate::model::{Fact, Quotient, Snapshot};
 
 /// One engine of the page. Counters run since the engine started.
@@ -36,6 +38,8 @@ pub struct Engine {
     pub reset_evidence: Vec<String>,
     /// Its tiers.
     pub tiers: Vec<Tier>,
+    /// What its event stream tells; `null` where none is known to be its own.
+    pub events: Option<Events>,
     /// Its upstream gauges that mislead, and what became of them.
     pub corrections: Vec<Correction>,
 }
@@ -160,8 +164,16 @@ impl Engine {
             reload_seconds_per_token: reload_seconds_per_token(resolved),
             reset_evidence: engine.reset_evidence.clone(),
             tiers: resolved.tiers.iter().map(Tier::new).collect(),
+            events: None,
             corrections: own.map(|one| Correction::new(one, &resolved.tiers)).collect(),
         }
+    }
+
+    /// The same with what its event stream tells, if one of these is its own.
+    #[must_use]
+    pub fn with_events(self, told: &[Told], max_error: f64) -> Engine {
+        let own = |one: &&Told| one.engine.model_name == self.model_name && one.engine.engine == self.engine;
+        Engine { events: told.iter().find(own).map(|one| Events::new(one, max_error)), ..self }
     }
 }
 
@@ -208,26 +220,29 @@ impl TierFill {
 impl Correction {
     fn new(one: &Corrected, tiers: &[ResolvedTier<'_>]) -> Correction {
         let row = CORRECTIONS.iter().find(|row| row.family == one.family);
-        let tier = row.map_or("", |row| row.tier);
-        let fill = tiers.iter().find(|known| known.tier.name == tier).map(|known| &known.fill);
+        let name = row.map_or("", |row| row.tier);
+        let tier = tiers.iter().find(|known| known.tier.name == name);
         let (after, why_not) = (one.after.ok(), one.after.err());
         Correction {
             family: one.family,
-            tier,
+            tier: name,
             before_ratio: one.before,
             after_ratio: after,
-            after_is_upper_bound: after.and(fill).map(|fill| matches!(fill, Fill::AtMost { .. })),
-            rule: after.and(fill).and_then(rule),
+            after_is_upper_bound: after.and(tier).map(|tier| matches!(tier.fill, Fill::AtMost { .. })),
+            rule: after.and(tier).and_then(rule),
             because: row.map(|row| format!("The engine's own value {}.", row.really)).unwrap_or_default(),
             not_corrected_because: why_not,
         }
     }
 }
 
-/// The rule with the terms that it had: `min(size, stored + inflight)`.
-fn rule(fill: &Fill) -> Option<String> {
-    let Fill::AtMost { terms, .. } = fill else {
-        return matches!(fill, Fill::Measured { .. }).then(|| "measured by the engine".to_owned());
+/// The rule with the terms that it had: `min(size, stored + inflight)`; or who measured.
+fn rule(tier: &ResolvedTier<'_>) -> Option<String> {
+    let terms = match (&tier.fill, tier.tier.residency) {
+        (Fill::AtMost { terms, .. }, _) => terms,
+        (Fill::Measured { .. }, Some(_)) => return Some("measured by the engine".to_owned()),
+        (Fill::Measured { .. }, None) => return Some("measured from the engine's KV cache events".to_owned()),
+        (Fill::Unknown(_), _) => return None,
     };
     let copied: Vec<_> = terms.iter().map(|term| term.name).filter(|name| *name != "slots").collect();
     let copied = copied.join(" + ");

@@ -8,6 +8,7 @@
 //! be added under the same `schema`; one that goes or changes its meaning raises it.
 
 mod engine;
+mod events;
 mod host;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::own::{Build, Visit};
 use crate::upstream::UpstreamError;
 
 pub use engine::{Engine, engines};
+pub use events::{Events, Stream};
 pub use host::Host;
 
 /// Raised when a field goes or changes its meaning.
@@ -36,6 +38,8 @@ pub struct Status {
     pub upstreams: Vec<Upstream>,
     /// Every engine on the pages; empty while the main one is down.
     pub engines: Vec<Engine>,
+    /// The event streams that are followed; empty without `--events`.
+    pub event_streams: Vec<Stream>,
     /// The box that the exporter runs on.
     pub host: Host,
 }

@@ -7,9 +7,14 @@
 mod nvml;
 #[path = "../support/program/mod.rs"]
 mod program;
+#[path = "../support/publisher.rs"]
+mod publisher;
+#[path = "../support/stream.rs"]
+mod stream;
 
 mod bench;
 mod check;
+mod check_events;
 mod history;
 mod plan;
 mod report;

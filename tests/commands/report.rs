@@ -111,6 +111,34 @@ fn between_two_pages() {
     report(&Bench::serving(full()), &["--interval=1s"]).says(1, &["No data: no prompt was served", "in 1s"]);
 }
 
+/// Two engines, told by an exporter's page.
+const PREDICTED: &str = r#"
+kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="0.5"} 0.25
+kvtier_tier_predicted_reload_ratio{model_name="m",engine="1",tier="ram",size="0.5"} 0.35
+kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="1"} 0.5
+kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="2"} 0.625
+kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="4"} NaN
+"#;
+
+#[test]
+fn what_other_sizes_would_reload_is_told_where_the_page_is_an_exporters() {
+    let said = report(&Bench::serving(full() + PREDICTED), &[]);
+    // (0.25 + 0.35) ÷ 2
+    said.says(
+        0,
+        &[
+            "predicted share reloaded at 0.5× 30.0 %",
+            "predicted share reloaded at 1× 50.0 %",
+            "predicted share reloaded at 2× 62.5 %",
+            "1× is the present size",
+        ],
+    );
+    said.is_silent_about(&["4×"]);
+    report(&Bench::serving(full()), &[]).is_silent_about(&["predicted", "Predicted"]);
+    let said = report(&Bench::serving(full() + PREDICTED), &["--format=json"]);
+    assert_near(&row(&said.json(), "predicted_reload_ratio", Some("2×")), &[Some(0.625)]);
+}
+
 #[test]
 fn without_an_engine_there_is_no_report() {
     let said = report(&Bench::new(), &[]);
@@ -217,6 +245,9 @@ fn tier(days: &mut Writer) {
     days.family("gauge", "kvtier_tier_fill_upper_bound_bytes", &[(AFTER, RAM, filling)]);
     let served = format!("{ENGINE},source=\"ram\"");
     days.family("counter", "kvtier_tier_served_tokens_total", &[(AFTER, &*served, line(1000.0))]);
+    let size = format!("{RAM},size=\"2\"");
+    let better: Curve = Box::new(|second| if second < BEND { 0.5 } else { 0.75 });
+    days.family("gauge", "kvtier_tier_predicted_reload_ratio", &[(AFTER, &*size, better)]);
 }
 
 #[test]
@@ -236,6 +267,7 @@ fn before_and_after_from_the_history_of_a_prometheus() {
     assert_near(&row(&answer, "store_speed_bytes_per_second", None), &[None, None]);
     assert_near(&row(&answer, "tier_fill_upper_bound_ratio", Some("ram")), &[None, Some(1.0)]);
     assert_near(&row(&answer, "served_tokens", Some("ram")), &[None, Some(3.6e6)]);
+    assert_near(&row(&answer, "predicted_reload_ratio", Some("2×")), &[None, Some(0.75)]);
     assert_near(&row(&answer, "gpu_memory_free_bytes", None), &[Some(3_221_225_472.0), Some(706_740_224.0)]);
     assert_near(&row(&answer, "gpu_memory_free_lowest_bytes", None), &[Some(3_221_225_472.0), Some(419_430_400.0)]);
     let column = json!({"name": "after", "from": "2024-05-02T07:00:00Z", "to": "2024-05-02T08:00:00Z"});

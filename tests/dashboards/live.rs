@@ -25,6 +25,7 @@ const MAY_BE_EMPTY: &[(&str, &str)] = &[
     ("kvtier_lmcache_", "the demo engine has no LMCache"),
     ("kv_offload_stores_skipped_total", "the demo engine has no store threshold"),
     ("backpressure_stores_dropped_total", "its disk tier keeps up, so no store was ever dropped"),
+    ("kvtier_events_errors_total", "its streams do not fail"),
     ("promotion_allocation_failures_total", "appears with the first refusal, which can take hours"),
 ];
 
@@ -47,6 +48,21 @@ const ONLY_WITH_A_TIER: &[&str] = &[
     "Promoted and written",
 ];
 
+/// Panels that only an exporter with --events can fill.
+const ONLY_WITH_EVENTS: &[&str] = &[
+    "Predicted share reloaded, by size",
+    "Worth of another size, tokens an hour",
+    "Predicted share, over time",
+    "Evicted, then wanted again",
+    "Age at eviction",
+    "Chunks stored and evicted",
+    "Event streams",
+    "Batches of events",
+    "Gaps, failures and resets",
+    "What lies in the tiers, by engine",
+    "Streams",
+];
+
 /// A fleet of two: `tiered` with the demo engine, `plain` with an engine without a tier.
 struct Fleet {
     engine: Engine,
@@ -58,7 +74,7 @@ struct Fleet {
 impl Fleet {
     fn start() -> Fleet {
         let engine = Engine::start(SPEED);
-        let tiered = Rig::start(&engine.url());
+        let tiered = Rig::following(&engine);
         let page = captures::named("vllm-0.33.0-no-offload").body;
         let upstream = Upstream::start(move |_| vec![ok(&page)]);
         let plain = Exporter::start(&upstream.url(), &[]);
@@ -228,7 +244,7 @@ fn what_is_measured_over_a_window(fleet: &Fleet) {
 
 /// Nothing was stored and nothing could be: no 0, no 100 %, no line.
 fn an_engine_without_a_tier(fleet: &Fleet) {
-    for title in ONLY_WITH_A_TIER {
+    for title in ONLY_WITH_A_TIER.iter().chain(ONLY_WITH_EVENTS) {
         assert_eq!(fleet.shows(title, "plain"), [], "{title}");
     }
     let room: Vec<String> = fleet.shows("Room in tokens", "plain").into_iter().map(|(legend, _)| legend).collect();

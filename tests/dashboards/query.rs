@@ -67,6 +67,11 @@ impl Selector<'_> {
         self.range == Some(RATE_INTERVAL.1)
     }
 
+    /// Whether it is an amount of the last hour: what is told by the hour looks back one.
+    pub fn is_of_an_hour(&self) -> bool {
+        self.around.contains(&"increase") && self.range == Some(Duration::from_secs(3600))
+    }
+
     /// Its matchers.
     pub fn matchers(&self) -> impl Iterator<Item = &Matcher> {
         self.of.matchers.matchers.iter()

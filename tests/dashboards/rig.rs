@@ -6,6 +6,7 @@ use std::path::Path;
 
 use kvtier_exporter::demo::simulation::Truth;
 use kvtier_exporter::demo::{Demo, Options};
+use kvtier_exporter::events::Endpoint;
 use tempfile::TempDir;
 
 use crate::nvml::Stub;
@@ -28,12 +29,14 @@ pub const GPU_FREE: f64 = 706_740_224.0;
 pub struct Engine {
     demo: Demo,
     address: SocketAddr,
+    events: Vec<Endpoint>,
 }
 
 impl Engine {
     /// Starts one at so many simulated seconds a second.
     pub fn start(speed: f64) -> Engine {
         let demo = Demo::new(Options { speed, ..Options::default() });
+        let events = demo.publish().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let (served, address) = (demo.clone(), listener.local_addr().unwrap());
@@ -41,7 +44,7 @@ impl Engine {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async { served.serve(tokio::net::TcpListener::from_std(listener).unwrap()).await });
         });
-        Engine { demo, address }
+        Engine { demo, address, events }
     }
 
     /// Address of its page.
@@ -64,8 +67,21 @@ pub struct Rig {
 }
 
 impl Rig {
+    /// Starts one in front of a demo engine, whose events it follows. Whether a prediction may be shown is judged
+    /// elsewhere: here it must only be there.
+    pub fn following(engine: &Engine) -> Rig {
+        let list = |of: fn(&Endpoint) -> String| engine.events.iter().map(of).collect::<Vec<_>>().join(",");
+        let events = list(|endpoint| endpoint.link.to_string());
+        let replay = list(|endpoint| endpoint.replay.as_ref().unwrap().to_string());
+        Rig::with(&engine.url(), &["--events", &events, "--events.replay", &replay, "--events.max-error", "20"])
+    }
+
     /// Starts one in front of an upstream.
     pub fn start(upstream: &str) -> Rig {
+        Rig::with(upstream, &[])
+    }
+
+    fn with(upstream: &str, more: &[&str]) -> Rig {
         let root = tempfile::tempdir().unwrap();
         let dir = |name: &str| {
             let path = root.path().join(name);
@@ -93,6 +109,7 @@ impl Rig {
             "--engine.ranks",
             "1",
         ];
+        let flags = [&flags[..], more].concat();
         Rig { exporter: Exporter::start(upstream, &flags), _stub: stub, _root: root }
     }
 }

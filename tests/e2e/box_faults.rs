@@ -150,6 +150,9 @@ fn a_clock_that_jumps_changes_the_date_and_nothing_else() {
         let status: serde_json::Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
         status["time_unix_seconds"].as_f64().unwrap()
     };
+    until("the first look at shared memory", || {
+        exporter.metrics().body.contains("kvtier_collector_success{collector=\"shm\"} 1\n")
+    });
     let (now, started) = (date(), value(&exporter.metrics().body, "kvtier_process_start_time_seconds"));
     let mut number = 0.0;
     for jump in [0, YEAR, -YEAR, 10 * YEAR, 0] {

@@ -7,12 +7,15 @@
 #![allow(dead_code, unreachable_pub, reason = "every test crate uses another part, and none exports it")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
+pub mod bodies;
 pub mod captures;
+pub mod damage;
 pub mod exporter;
 pub mod own;
 pub mod page;
 pub mod peers;
 pub mod reader;
+pub mod sameness;
 pub mod stream;
 pub mod strict;
 pub mod verdicts;

@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What a page in text is sent as.
+pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a page in OpenMetrics is sent as.
+pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves page `n` on `/n`, on a loopback port of its own, until it is dropped.
 pub struct Pages {
@@ -21,8 +25,13 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Starts to serve.
+    /// Starts to serve pages in text.
     pub fn serve(pages: Vec<Vec<u8>>) -> Pages {
+        Pages::serve_as(pages.into_iter().map(|page| (TEXT, page)).collect())
+    }
+
+    /// Starts to serve pages, each with its Content-Type.
+    pub fn serve_as(pages: Vec<(&'static str, Vec<u8>)>) -> Pages {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let closing = Arc::new(AtomicBool::new(false));
@@ -49,16 +58,17 @@ impl Drop for Pages {
     }
 }
 
-fn answer(mut stream: TcpStream, pages: &[Vec<u8>]) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, pages: &[(&str, Vec<u8>)]) -> std::io::Result<()> {
     let mut request = BufReader::new(stream.try_clone()?).lines();
     let first = request.next().unwrap_or_else(|| Ok(String::new()))?;
     while request.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
     let path = first.split(' ').nth(1).unwrap_or_default();
     let page = path.trim_start_matches('/').parse().ok().and_then(|n: usize| pages.get(n));
-    let (status, body) = page.map_or(("404 Not Found", &[][..]), |page| ("200 OK", &page[..]));
+    let (status, kind, body) =
+        page.map_or(("404 Not Found", TEXT, &[][..]), |(kind, page)| ("200 OK", *kind, &page[..]));
     write!(
         stream,
-        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     )?;
     stream.write_all(body)
@@ -74,7 +84,12 @@ pub struct Prometheus {
 impl Prometheus {
     /// Starts one that scrapes each of `count` pages as a target of its own, labelled `page="n"`.
     pub fn scraping(pages: &Pages, count: usize) -> Prometheus {
-        Prometheus::running(&scrape_config(pages.address, count))
+        Prometheus::scraping_every(1, pages, count)
+    }
+
+    /// The same with a longer interval, for pages by the thousand.
+    pub fn scraping_every(seconds: u32, pages: &Pages, count: usize) -> Prometheus {
+        Prometheus::running(&scrape_config(pages.address, count, seconds))
     }
 
     /// Starts one with this configuration. Retried, since another program may take the free port in between.
@@ -134,9 +149,27 @@ impl Prometheus {
         values.into_iter().collect()
     }
 
+    /// How many pages were scraped at least once.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts of pages are small whole numbers"
+    )]
+    fn scraped(&self) -> Option<usize> {
+        Some(self.instant("count(scrape_samples_scraped)")?.first()?.1 as usize)
+    }
+
+    /// Everything that was stored, as text with the label `page` at each sample: the last sample of each series.
+    pub fn stored(&self) -> Vec<u8> {
+        let ours = r#"{page!="",__name__!~"up|scrape_.+"}"#;
+        let matching: String = ours.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        get(self.api, &format!("/federate?match[]={matching}")).expect("Prometheus should give its samples")
+    }
+
     /// For each page the samples that were read from it, or `None` where it was refused.
     pub fn verdicts(&self, count: usize) -> Vec<Option<usize>> {
         let both = within(Duration::from_secs(120), || {
+            self.scraped().filter(|scraped| *scraped >= count)?;
             Some((self.by_page("up", count)?, self.by_page("scrape_samples_scraped", count)?))
         });
         let (up, samples) = both.expect("Prometheus should have scraped every page within two minutes");
@@ -153,11 +186,11 @@ impl Drop for Prometheus {
     }
 }
 
-fn scrape_config(pages: SocketAddr, count: usize) -> Value {
+fn scrape_config(pages: SocketAddr, count: usize, seconds: u32) -> Value {
     let target = |page: usize| json!({"targets": [pages.to_string()], "labels": {"page": page.to_string(), "__metrics_path__": format!("/{page}")}});
     let targets: Vec<Value> = (0..count).map(target).collect();
     json!({
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "global": {"scrape_interval": format!("{seconds}s"), "scrape_timeout": format!("{seconds}s")},
         "scrape_configs": [{"job_name": "pages", "static_configs": targets}],
     })
 }

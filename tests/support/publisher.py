@@ -7,6 +7,7 @@ It says "pub PORT" and "replay PORT", then one line for each command, and "subsc
     hide SEQ HEX    makes a batch that is kept for replay and not published
     skip SEQ HEX    makes a batch that is published and not kept
     raw HEX ...     publishes these frames
+    lose SEQ        leaves this batch out of the next replay, as a full queue does
 """
 
 import os
@@ -34,7 +35,7 @@ def main(side, address, frames):
     end = lambda socket: socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0").rsplit(":", 1)[1]
     say("pub", end(pub) if side == "bind" else 0)
     say("replay", end(router))
-    kept = []
+    kept, lost = [], set()
     poller = zmq.Poller()
     for what in (pub, router, sys.stdin.fileno()):
         poller.register(what, zmq.POLLIN)
@@ -49,9 +50,10 @@ def main(side, address, frames):
             start = int.from_bytes(start, "big")
             say("asked", start)
             for seq, payload in kept:
-                if seq >= start:
+                if seq >= start and seq not in lost:
                     body = [seq.to_bytes(8, "big"), payload]
                     router.send_multipart([identity, b"", *([b"kv"] if frames == 3 else []), *body])
+            lost.clear()
             last = [(-1).to_bytes(8, "big", signed=True), b""]
             router.send_multipart([identity, b"", *([b""] if frames == 3 else []), *last])
         if sys.stdin.fileno() in ready:
@@ -63,6 +65,8 @@ def main(side, address, frames):
                 command, *words = line.decode().split(" ")
                 if command == "raw":
                     pub.send_multipart([bytes.fromhex(word) for word in words])
+                elif command == "lose":
+                    lost.add(int(words[0]))
                 else:
                     seq, payload = int(words[0]), bytes.fromhex(words[1])
                     if command != "skip":

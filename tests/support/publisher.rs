@@ -119,6 +119,12 @@ impl Publisher {
         self.finish();
     }
 
+    /// Leaves a batch out of the next replay.
+    pub fn lose(&mut self, seq: u64) {
+        self.tell(&format!("lose {seq}"));
+        self.finish();
+    }
+
     fn command<'m>(&mut self, command: &str, messages: impl IntoIterator<Item = &'m Message>) {
         for message in messages {
             self.tell(&format!("{command} {} {}", message.seq(), hex(message.payload())));

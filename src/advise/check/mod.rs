@@ -4,6 +4,7 @@
 //! is told apart, in the caller's list of what is unknown.
 
 pub(super) mod disk;
+mod events;
 mod gpu;
 mod page;
 pub(super) mod shm;
@@ -20,6 +21,7 @@ use crate::pipeline::Survey;
 use crate::settings::Settings;
 use crate::upstream::UpstreamError;
 
+pub use events::Listened;
 pub use gpu::link_is_low;
 
 /// Everything that the rules look at.
@@ -42,6 +44,10 @@ pub struct Facts<'a> {
     pub lmcache: Option<&'a lmcache::Config>,
     /// The GPUs of a second look, with requests running before and after it; `None` where the engine was at rest.
     pub under_load: Option<&'a [Gpu]>,
+    /// The endpoints of events that were listened to.
+    pub events: &'a [Listened],
+    /// Whether every engine stored into its tier meanwhile; `None` where that was not looked at.
+    pub stored_meanwhile: Option<bool>,
 }
 
 /// What the page says.
@@ -56,7 +62,7 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 15] = [
+pub const RULES: [Rule; 18] = [
     page::unreadable,
     page::no_engine,
     page::no_transfers,
@@ -72,6 +78,9 @@ pub const RULES: [Rule; 15] = [
     gpu::headroom,
     gpu::link,
     disk::directories,
+    events::endpoints,
+    events::ports,
+    events::ranks,
 ];
 
 /// All findings.

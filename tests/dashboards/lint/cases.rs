@@ -90,6 +90,8 @@ const BAD: &[Bad] = &[
     ("counters under rate", EXPR, || json!("kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}")),
     ("counters under rate", EXPR, || json!("vllm:a_sum{job=~\"$job\", instance=~\"$instance\"}")),
     ("rate interval", EXPR, || json!("rate(kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}[5m])")),
+    ("rate interval", EXPR, || json!("rate(kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}[1h])")),
+    ("rate interval", EXPR, || json!("increase(kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}[2h])")),
     ("guarded division", EXPR, || {
         json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / kvtier_b{job=~\"$job\", instance=~\"$instance\"}")
     }),

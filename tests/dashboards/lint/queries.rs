@@ -66,10 +66,12 @@ pub fn counters_under_rate(board: &Value) -> Vec<String> {
     })
 }
 
-/// The range of a rate follows zoom and scrape interval.
+/// The range of a rate follows zoom and scrape interval; an amount of an hour looks back an hour.
 pub fn rate_interval(board: &Value) -> Vec<String> {
     with_selector(of_panels(board), |selector| {
-        selector.around.iter().any(|name| ["rate", "irate", "increase"].contains(name)) && !selector.has_rate_interval()
+        selector.around.iter().any(|name| ["rate", "irate", "increase"].contains(name))
+            && !selector.has_rate_interval()
+            && !selector.is_of_an_hour()
     })
 }
 
