@@ -9,7 +9,7 @@ use bytes::Bytes;
 use kvtier_exporter::pipeline::{self, Format, MAIN, Source};
 use kvtier_exporter::settings::{HostFacts, Settings};
 use kvtier_exporter_fuzz::exporter::{answer_of, page_of, process};
-use kvtier_exporter_fuzz::sameness::{ended, fault_of_ours, is_sound, mentions_kvtier, untouched};
+use kvtier_exporter_fuzz::sameness::{ended, fault_of_ours, holds, is_sound, mentions_kvtier, untouched};
 use kvtier_exporter_fuzz::strict::check;
 use libfuzzer_sys::fuzz_target;
 
