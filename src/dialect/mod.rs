@@ -90,7 +90,7 @@ fn unreadable(
     mut mark: impl FnMut(&mut Engine, Labels<'_>),
 ) {
     for sample in page.samples(name).iter().filter(|sample| !says_something(sample.value)) {
-        let (engine, model) = sample.labels.raw_pair("engine", "model_name");
+        let [engine, model] = sample.labels.raws(["engine", "model_name"]);
         mark(snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or(""))), sample.labels);
     }
 }
@@ -105,7 +105,7 @@ fn facts(
 ) {
     for sample in page.samples(name) {
         if says_something(sample.value) {
-            let (engine, model) = sample.labels.raw_pair("engine", "model_name");
+            let [engine, model] = sample.labels.raws(["engine", "model_name"]);
             let engine = snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or("")));
             set(engine, sample.labels, Fact::new(sample.value, name));
         }
@@ -138,7 +138,12 @@ fn of_processes(slot: &mut Option<Fact>, labels: Labels<'_>, fact: Fact) {
     if labels.raw("pid").is_some() { largest(slot, fact) } else { first(slot, fact) }
 }
 
-/// A label that holds a number. Python writes `None` and an empty text for what it does not know.
+/// A label that holds a number.
 fn number(labels: Labels<'_>, name: &str) -> Option<f64> {
-    labels.raw(name)?.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)
+    as_number(labels.raw(name))
+}
+
+/// The number that a label holds. Python writes `None` and an empty text for what it does not know.
+fn as_number(raw: Option<&str>) -> Option<f64> {
+    raw?.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)
 }

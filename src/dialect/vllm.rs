@@ -3,7 +3,7 @@
 //! Which families exist, and since when, was read from the releases 0.14 to 0.33. A version's own formula is
 //! chosen by the families that are on the page, never by a version number: pages carry none.
 
-use super::{DIALECTS, Dialect, facts, first, number, of_processes, vllm_offload, vllm_simple, vllm_tiering};
+use super::{DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_offload, vllm_simple, vllm_tiering};
 use crate::exposition::{Exposition, Sample, unescape};
 use crate::model::{Fact, Quotient, Snapshot};
 
@@ -73,7 +73,7 @@ fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     // The configuration names no model, in many labels.
     for name in names.filter(|name| name.starts_with("vllm:") && **name != CACHE_CONFIG) {
         for labels in page.samples(name).iter().map(|sample| sample.labels) {
-            if let (Some(engine), Some(model)) = labels.raw_pair("engine", "model_name") {
+            if let [Some(engine), Some(model)] = labels.raws(["engine", "model_name"]) {
                 snapshot.engine_or_insert(&unescape(model), &unescape(engine));
                 found = true;
             }
@@ -146,10 +146,12 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     facts(page, snapshot, KV_USAGE, |engine, labels, fact| of_processes(&mut engine.gpu_pool_used, labels, fact));
     let configs = page.samples(CACHE_CONFIG);
     for sample in configs {
-        let Some(engine) = snapshot.engine_of_any_model(&sample.labels.value("engine")) else { continue };
-        let block = number(sample.labels, "block_size");
-        let blocks = number(sample.labels, "num_gpu_blocks").map(|all| all / configs.len() as f64);
-        let tokens = number(sample.labels, "kv_cache_size_tokens").or_else(|| Some(blocks? * block?));
+        let names = ["engine", "block_size", "num_gpu_blocks", "kv_cache_size_tokens"];
+        let [engine, block, blocks, tokens] = sample.labels.raws(names);
+        let Some(engine) = snapshot.engine_of_any_model(&unescape(engine.unwrap_or(""))) else { continue };
+        let (block, tokens) = (as_number(block), as_number(tokens));
+        let blocks = as_number(blocks).map(|all| all / configs.len() as f64);
+        let tokens = tokens.or_else(|| Some(blocks? * block?));
         if let Some(tokens) = tokens {
             first(&mut engine.gpu_pool_tokens, Fact::new(tokens, CACHE_CONFIG));
         }

@@ -5,8 +5,8 @@
 //! one says nothing of the engine; the two are never added.
 
 use super::vllm::CACHE_CONFIG;
-use super::{Dialect, facts, first, number, of_processes, unreadable};
-use crate::exposition::{Exposition, Labels};
+use super::{Dialect, as_number, facts, first, number, of_processes, unreadable};
+use crate::exposition::{Exposition, Labels, unescape};
 use crate::model::{Engine, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
 
 pub(super) const CONNECTOR: &str = "OffloadingConnector";
@@ -162,11 +162,9 @@ fn config_info(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 fn configured_sizes(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     const GIB: f64 = 1_073_741_824.0;
     for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
-        if labels.raw("kv_offloading_backend") != Some("native") {
-            continue;
-        }
-        let Some(gib) = number(labels, "kv_offloading_size") else { continue };
-        let Some(engine) = snapshot.engine_of_any_model(&labels.value("engine")) else { continue };
+        let [engine, backend, gib] = labels.raws(["engine", "kv_offloading_backend", "kv_offloading_size"]);
+        let (Some("native"), Some(gib)) = (backend, as_number(gib)) else { continue };
+        let Some(engine) = snapshot.engine_of_any_model(&unescape(engine.unwrap_or(""))) else { continue };
         let tier = engine.tier_or_insert(RAM, Medium::Ram, "native");
         tier.sizes.push(Size { fact: Fact::new(gib * GIB, CACHE_CONFIG), source: SizeSource::CacheConfig });
     }

@@ -32,21 +32,22 @@ impl<'a> Labels<'a> {
         labels.iter().any(|(name, _)| name.as_bytes() == reserved) || labels.chunk_by(|a, b| a.0 == b.0).any(repeats)
     }
 
-    /// The values of two labels as they are written, in one look: what tells owners of samples apart is asked for
-    /// each wanted sample.
-    pub fn raw_pair(self, first: &str, second: &str) -> (Option<&'a str>, Option<&'a str>) {
-        let mut pair = (None, None);
+    /// The values of several labels as they are written, in one look: what tells owners of samples apart is asked for
+    /// each wanted sample, and a configuration is a line of many labels.
+    pub fn raws<const N: usize>(self, names: [&str; N]) -> [Option<&'a str>; N] {
+        let (mut values, mut missing) = ([None; N], N);
         for (name, value) in self.iter() {
-            if name == first {
-                pair.0 = pair.0.or(Some(value));
-            } else if name == second {
-                pair.1 = pair.1.or(Some(value));
-            }
-            if let (Some(_), Some(_)) = pair {
-                break;
+            if let Some(at) = names.iter().position(|wanted| *wanted == name)
+                && values[at].is_none()
+            {
+                values[at] = Some(value);
+                missing -= 1;
+                if missing == 0 {
+                    break;
+                }
             }
         }
-        pair
+        values
     }
 
     /// The value of a label as it is meant; empty where there is no such label, which is the same to Prometheus.
@@ -124,6 +125,7 @@ mod tests {
         assert_eq!(labels.value("model_name"), r#"acme/q "27b" C:\w, {x} # y = z"#);
         assert_eq!(labels.raw("pid"), Some("7"));
         assert_eq!(labels.value("engine_x"), "");
+        assert_eq!(labels.raws(["pid", "engine_x", "engine"]), [Some("7"), None, Some("0")]);
     }
 
     #[test]

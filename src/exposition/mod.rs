@@ -245,7 +245,8 @@ impl<'a> Scan<'a> {
     fn new(body: &'a [u8], names: &'a Names) -> Scan<'a> {
         let page = Exposition {
             body,
-            samples: Vec::new(),
+            // About as many as a real page has wanted ones.
+            samples: Vec::with_capacity(body.len() / 1024),
             metadata: Vec::new(),
             edits: Vec::new(),
             counts: Counts::default(),
