@@ -41,9 +41,9 @@ fn alone(page: &[u8], format: Format, settings: &Settings) {
     let first = page_of(&outcome);
     assert!(first.is_empty() || first.ends_with(b"\n"));
     let again = page_of(&process(&answer, Format::Text, settings));
-    // A comment that is cut behind its CR gets its line end, and is a line of DOS the next time.
+    // One CR goes each time: of several before a line end, or of one that a comment was cut behind, more may go.
     assert!(
-        again == first || page.ends_with(b"\r"),
+        again == first || holds(&first, b"\r\n"),
         "changed again:\n{}\nto\n{}",
         first.escape_ascii(),
         again.escape_ascii()
