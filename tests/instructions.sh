@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the instructions of one scrape of a fixed page of eight engines (220 KB) with callgrind, net of the start.
+# Counts the instructions of one scrape of a fixed page of four engines (220 KB) with callgrind, net of the start.
 # Unlike time, the count hardly depends on the machine and not at all on who else uses it.
 #
 # The ceiling is the count at its last change and 15 % more: room for another compiler and for a feature that is worth

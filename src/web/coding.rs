@@ -1,7 +1,7 @@
 //! Content codings: who gets an answer packed with gzip.
 //!
 //! Prometheus asks for gzip always, also where it only costs. In all, packing, way and unpacking take these milliseconds
-//! for a page of eight engines (220 KB, 18 KB packed; `benches/gzip.rs`, 2 vCPU, ways over a network computed):
+//! for a page of four engines (220 KB, 18 KB packed; `benches/gzip.rs`, 2 vCPU, ways over a network computed):
 //!
 //! | | loopback | 1 Gbit/s | 10 Gbit/s |
 //! |---|---|---|---|
