@@ -124,8 +124,11 @@ fn find<'r, 's>(engines: &'r [Resolved<'s>], sample: &Sample<'_>) -> Option<&'r 
 
 /// The first sample of an engine gets the new value. A `pid` goes: the fill is the engine's, not a process's.
 fn replaced(page: &Exposition<'_>, sample: &Sample<'_>, value: f64) -> Edit {
+    let name = name_of(page, sample);
     if sample.labels.raw("pid").is_none() {
-        return Edit { span: sample.value_at, text: format!("{value:?}") };
+        // A value like `.5` needs no blank behind the name, and its successor does.
+        let blank = if sample.line.start + name.len() == sample.value_at.start { " " } else { "" };
+        return Edit { span: sample.value_at, text: format!("{blank}{value:?}") };
     }
     let labels: Vec<String> = sample
         .labels
@@ -134,8 +137,7 @@ fn replaced(page: &Exposition<'_>, sample: &Sample<'_>, value: f64) -> Edit {
         .map(|(name, text)| format!("{name}=\"{text}\""))
         .collect();
     let written = Span { start: sample.line.start, end: sample.value_at.end };
-    let name = written.of(page.body).split(|b| matches!(b, b'{' | b' ' | b'\t')).next().unwrap_or_default();
-    let text = format!("{}{{{}}} {value:?}", String::from_utf8_lossy(name), labels.join(","));
+    let text = format!("{name}{{{}}} {value:?}", labels.join(","));
     Edit { span: written, text }
 }
 
@@ -179,7 +181,12 @@ fn say_in_help(page: &Exposition<'_>, row: &Correction, help: &str, edits: &mut 
 
 /// The family's name as its samples spell it on this page.
 fn spelling<'p>(page: &'p Exposition<'_>, row: &Correction) -> &'p str {
-    let line = page.samples(row.family).first().map(|sample| sample.line.of(page.body)).unwrap_or_default();
-    let name = line.split(|b| matches!(b, b'{' | b' ' | b'\t')).next().unwrap_or_default();
-    std::str::from_utf8(name).unwrap_or(row.family)
+    page.samples(row.family).first().map_or(row.family, |sample| name_of(page, sample))
+}
+
+/// The sample's name as it stands there. An underscore may stand for a colon; it is as long.
+fn name_of<'p>(page: &'p Exposition<'_>, sample: &Sample<'_>) -> &'p str {
+    let known = page.spelled(sample.name);
+    let written = sample.line.of(page.body).get(..known.len());
+    written.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or(known)
 }

@@ -154,6 +154,19 @@ fn families_of_an_exporter_before_this_one_are_dropped() {
     assert_eq!(page_of(&process(page, Format::Text, &Settings::default())), b"a 1\n");
 }
 
+/// Prometheus needs no blank between them where the value begins with a sign or a point.
+#[test]
+fn a_value_right_behind_its_name_is_replaced_behind_a_blank() {
+    for name in ["vllm:kv_offload_cpu_cache_usage_perc", "vllm_kv_offload_cpu_cache_usage_perc"] {
+        for value in [".25", "+1", "-0"] {
+            let page = format!("vllm:kv_offload_store_bytes_total 8388608\n{name}{value}\n");
+            let verdict = check(&page_of(&process(page.as_bytes(), Format::Text, &sized())));
+            assert_eq!((verdict.value(name, &[]), verdict.samples.len()), (Some(0.5), 2), "{page}");
+            assert!(verdict.families[name].help.is_some(), "{page}");
+        }
+    }
+}
+
 proptest! {
     // A failing page is printed whole; a file of seeds beside the tests would say less.
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]

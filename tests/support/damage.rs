@@ -53,6 +53,7 @@ pub const DAMAGES: &[(&str, Damage)] = &[
     ("an odd timestamp", |draw, body, _| in_samples(draw, body, |draw, line| line.extend(*draw.one_of(TIMES)))),
     ("an exemplar", |draw, body, _| in_samples(draw, body, |draw, line| line.extend(*draw.one_of(EXEMPLARS)))),
     ("tabs for blanks", |draw, body, _| in_samples(draw, body, tabs_for_blanks)),
+    ("a blank gone", |draw, body, _| in_samples(draw, body, take_out_a_blank)),
     ("a blank put in", |draw, body, _| in_samples(draw, body, put_in_a_blank)),
 ];
 
@@ -187,6 +188,12 @@ fn tabs_for_blanks(_: &mut Draw, line: &mut Line) {
     line.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b'\t');
 }
 
+fn take_out_a_blank(_: &mut Draw, line: &mut Line) {
+    if let Some(blank) = line.iter().rposition(|byte| *byte == b' ') {
+        line.remove(blank);
+    }
+}
+
 /// Beside a sign, where most readers allow it.
 fn put_in_a_blank(draw: &mut Draw, line: &mut Line) {
     let signs: Vec<usize> = (0..line.len()).filter(|at| b"{}=,\" ".contains(&line[*at])).collect();
@@ -215,6 +222,7 @@ pub const NAMES: &[&[u8]] = &[
     b"kvtier_x",
     b"vllm:kv_offload_store_bytes_total",
     b"{\"a.b\"}",
+    b"vllm:kv_offload_cpu_cache_usage_perc",
     b"process_x",
     b"target_info",
     b"",
