@@ -14,9 +14,9 @@ use crate::support::{PATIENCE, until};
 const TIMEOUT: Duration = Duration::from_secs(2);
 const FLAGS: [&str; 2] = ["--upstream.timeout=2s", "--upstream.max-bytes=256MiB"];
 /// What a loaded machine may take for a thing of milliseconds. Far less than a page below costs.
-const PROMPT: Duration = Duration::from_secs(1);
+const PROMPT: Duration = Duration::from_secs(2);
 /// What a hostile page costs at least, by the speed of this machine and this build: far more than the deadline.
-const COST: Duration = Duration::from_secs(8);
+const COST: Duration = Duration::from_secs(12);
 const SENTENCE: &str = "sent more than could be worked through within 2s";
 
 /// An OpenMetrics page of nothing but line ends.
