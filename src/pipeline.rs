@@ -3,7 +3,7 @@
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::slice;
 
 use bytes::Bytes;
@@ -262,7 +262,10 @@ fn correct_all(
     edits: &mut [Vec<Edit>],
 ) -> Vec<Corrected> {
     let pages = pages.iter().zip(edits);
-    pages.flat_map(|(page, edits)| correct::correct(page, engines, settings.correct, edits)).collect()
+    let corrected = pages.flat_map(|(page, edits)| correct::correct(page, engines, settings.correct, edits));
+    // A further page may have the family of an engine once more, with `_` for the colon of its name.
+    let mut told = HashSet::new();
+    corrected.filter(|one| told.insert((one.family, one.engine.clone()))).collect()
 }
 
 fn residents(engines: &[Resolved<'_>]) -> Vec<(EngineId, Resident)> {

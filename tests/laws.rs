@@ -4,8 +4,8 @@ mod support;
 
 use kvtier_exporter::dialect::NAMES;
 use kvtier_exporter::exposition::Exposition;
-use kvtier_exporter::pipeline::Format;
-use kvtier_exporter::settings::Settings;
+use kvtier_exporter::pipeline::{self, Format, MAIN, Source};
+use kvtier_exporter::settings::{HostFacts, Settings};
 use proptest::prelude::*;
 use support::captures;
 use support::exporter::{answer_of, families_of, page_of, process};
@@ -152,6 +152,20 @@ fn families_of_an_exporter_before_this_one_are_dropped() {
     let page =
         b"# HELP kvtier_x_bytes Old.\n# TYPE kvtier_x_bytes gauge\nkvtier_x_bytes{tier=\"ram\"} 1\na 1\nkvtier_y 2\n";
     assert_eq!(page_of(&process(page, Format::Text, &Settings::default())), b"a 1\n");
+}
+
+#[test]
+fn an_engine_whose_gauge_stands_on_two_pages_in_two_spellings_is_told_of_once() {
+    let page = |name: &str| format!("{name}{{engine=\"0\",model_name=\"m\"}} 0.0\n");
+    let source = |name: &str, page: String| Source { name: name.to_owned(), body: page.into(), format: Format::Text };
+    let sources = [
+        source(MAIN, page("vllm:kv_offload_cpu_cache_usage_perc")),
+        source("cache", page("vllm_kv_offload_cpu_cache_usage_perc")),
+    ];
+    let outcome = pipeline::process(&sources, &sized(), &HostFacts::default());
+    let verdict = check(&answer_of(&outcome));
+    assert_eq!(fault_of_ours(&verdict), None);
+    assert_eq!(verdict.value("kvtier_correction_active", &[("engine", "0")]), Some(1.0));
 }
 
 /// Prometheus needs no blank between them where the value begins with a sign or a point.

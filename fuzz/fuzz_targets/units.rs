@@ -18,7 +18,10 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(time) = duration(text) {
         assert!(time > Duration::ZERO && duration_or_zero(text) == Ok(time));
-        assert_eq!(duration(&humantime::format_duration(time).to_string()), Ok(time));
+        let shown = humantime::format_duration(time).to_string();
+        // Times are read up to so many digits.
+        let is_short = shown.bytes().filter(u8::is_ascii_digit).count() <= 11;
+        assert!(!is_short || duration(&shown) == Ok(time), "{shown}");
     }
 });
 
