@@ -99,19 +99,24 @@ fn ready_at(run: &str, message: &Message) -> u64 {
     calls[..calls.partition_point(|call| call.at <= at)].last().map_or(0, stream::Call::ready)
 }
 
+/// Publishes the whole run to an exporter that saw the engine before it; what it answers when the engine is behind it.
+fn after_the_run(publisher: &mut Publisher, engine: &Engine, exporter: &Exporter, all: &[Message]) -> String {
+    publisher.subscribed(1);
+    publisher.publish(&all[..1]);
+    until_last_seq(exporter, 0);
+    publisher.publish(&all[1..]);
+    until_last_seq(exporter, 1238);
+    engine.show("r08/after.prom.gz");
+    exporter.metrics().body
+}
+
 #[test]
 fn a_stream_makes_the_fill_a_measurement_and_tells_what_other_sizes_would_reload() {
     let (mut publisher, engine, all) =
         (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
     let exporter =
         exporter(&engine, &["--events", &publisher.address(), "--events.replay", &publisher.replay_address()]);
-    publisher.subscribed(1);
-    publisher.publish(&all[..1]);
-    until_last_seq(&exporter, 0);
-    publisher.publish(&all[1..]);
-    until_last_seq(&exporter, 1238);
-    engine.show("r08/after.prom.gz");
-    let body = exporter.metrics().body;
+    let body = after_the_run(&mut publisher, &engine, &exporter, &all);
     let tier = |family: &str, more: &str| value(&body, &format!("kvtier_tier_{family}"), &format!("{ENGINE}{more}"));
     // At the end all 512 chunks of 16384 bytes are taken.
     assert_eq!(ready_at("r08", &all[1238]), 512);
@@ -170,13 +175,7 @@ fn a_prediction_that_is_off_is_not_shown_and_says_so() {
         (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
     // The replay of this run is off by less than a point, but not by nothing.
     let exporter = exporter(&engine, &["--events", &publisher.address(), "--events.max-error=0.001"]);
-    publisher.subscribed(1);
-    publisher.publish(&all[..1]);
-    until_last_seq(&exporter, 0);
-    publisher.publish(&all[1..]);
-    until_last_seq(&exporter, 1238);
-    engine.show("r08/after.prom.gz");
-    let body = exporter.metrics().body;
+    let body = after_the_run(&mut publisher, &engine, &exporter, &all);
     let error = value(&body, "kvtier_tier_prediction_error_ratio", ENGINE).unwrap();
     assert!(error.abs() > 0.00001 && !body.contains("\nkvtier_tier_predicted_reload_ratio{"), "{error}");
     let status: Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();

@@ -142,7 +142,7 @@ async fn under_load(cli: &Cli, client: &Client, boxed: &BoxFacts, page: Option<&
     works(&page).then_some(again.gpus)
 }
 
-/// Listens to all endpoints of events at once. Where an engine serves its page its publisher is bound by now, so it
+/// Listens to all endpoints of events, as many at once as there are threads for it. Where an engine serves its page its publisher is bound by now, so it
 /// does no harm to listen where nobody does.
 async fn listen(cli: &Cli, serves: bool) -> Vec<Listened> {
     let endpoints = cli.events.options().map(|options| options.endpoints).unwrap_or_default();

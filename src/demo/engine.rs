@@ -4,13 +4,14 @@
 //! measured node. What it keeps exactly is the book-keeping: each prompt token has one source, each copied
 //! chunk is there because a request computed, wanted or lost it, and nothing is counted that did not happen.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::announced::Announced;
 use super::draw::Draw;
 use super::news::News;
 use super::pool::{Chunk, Pool};
-use super::request::{Request, Session};
+use super::request::{Request, Session, TOKEN_LIMIT};
 use super::tally::{Sources, Tally};
 use super::tier::Tier;
 
@@ -35,8 +36,6 @@ const PREFILL_SPEED: f64 = 6500.0;
 const DECODE_ALONE: f64 = 0.0165;
 const DECODE_EACH: f64 = 0.0011;
 const DECODE_MIXED: f64 = 0.035;
-/// `max_tokens` of every request.
-const TOKEN_LIMIT: u64 = 2048;
 
 /// One engine, its tiers and its counts.
 #[derive(Debug)]
@@ -56,9 +55,7 @@ pub(super) struct Engine {
     running: Vec<Request>,
     now: f64,
     draw: Draw,
-    /// Blocks of the GPU pool that were announced.
-    announced: BTreeSet<Chunk>,
-    news: Vec<News>,
+    announced: Announced,
 }
 
 impl Engine {
@@ -76,8 +73,7 @@ impl Engine {
             running: Vec::new(),
             now: 0.0,
             draw: Draw::new(seed),
-            announced: BTreeSet::new(),
-            news: Vec::new(),
+            announced: Announced::default(),
         };
         for _ in 0..SESSIONS {
             let returns = engine.draw.between(0.0, 30.0);
@@ -107,8 +103,7 @@ impl Engine {
         self.tier.restart();
         self.started = self.now;
         self.gpu = Pool::new(GPU_BLOCKS);
-        self.announced.clear();
-        self.news.clear();
+        self.announced = Announced::default();
         self.waiting.clear();
         self.running.clear();
         for session in &mut self.sessions {
@@ -160,38 +155,16 @@ impl Engine {
 
     /// What happened in the GPU pool and in the RAM tier since the last call, the pool first.
     pub(super) fn take_news(&mut self) -> Vec<News> {
-        self.note_evictions();
-        let mut news = std::mem::take(&mut self.news);
+        self.announced.left(self.gpu.take_lost());
+        let mut news = self.announced.take();
         news.extend(self.tier.take_news());
         news
     }
 
-    fn note_evictions(&mut self) {
-        for chunk in self.gpu.take_lost() {
-            self.note_gone(chunk);
-        }
-    }
-
-    fn note_gone(&mut self, chunk: Chunk) {
-        if self.announced.remove(&chunk) {
-            self.news.push(News::Left(chunk));
-        }
-    }
-
-    /// Blocks of a session's history are whole in the GPU pool: announces those that are new, each run at once.
+    /// Announces what is new of a session's history in the GPU pool.
     fn note_entered(&mut self, session: usize, blocks: Range<u64>) {
-        self.note_evictions();
-        for index in blocks {
-            let chunk = self.sessions[session].chunk(index);
-            if !self.gpu.contains(chunk) || !self.announced.insert(chunk) {
-                continue;
-            }
-            let parent = index.checked_sub(1).map(|before| self.sessions[session].chunk(before));
-            match self.news.last_mut() {
-                Some(News::Entered { chunks, .. }) if chunks.last().copied() == parent => chunks.push(chunk),
-                _ => self.news.push(News::Entered { chunks: vec![chunk], parent }),
-            }
-        }
+        self.announced.left(self.gpu.take_lost());
+        self.announced.entered(&self.sessions[session], blocks, &self.gpu);
     }
 
     fn arrive(&mut self) {
@@ -288,20 +261,11 @@ impl Engine {
         if request.is_decoding() {
             request.decoding_since = until;
             if request.first_token.is_none() {
-                self.give_first_token(request, until);
+                request.first_token = Some(until);
+                request.generated = 1;
+                self.tally.began_to_answer(request, until);
             }
         }
-    }
-
-    fn give_first_token(&mut self, request: &mut Request, now: f64) {
-        request.first_token = Some(now);
-        request.generated = 1;
-        let sources = request.sources.unwrap_or_default();
-        let tally = &mut self.tally;
-        tally.prompts.add(&sources);
-        tally.generated += 1;
-        tally.step_tokens.observe((sources.computed + 1) as f64);
-        tally.first_token.observe(now - request.arrived);
     }
 
     /// Decodes all streams; `busy` is the share of the step whose passes also carry prefill.
@@ -376,7 +340,7 @@ impl Engine {
             } else {
                 self.gpu.discard(block);
                 if !self.gpu.contains(block) {
-                    self.note_gone(block);
+                    self.announced.left([block]);
                 }
             }
         }
@@ -394,7 +358,7 @@ impl Engine {
 
     fn finish(&mut self, request: &Request) {
         self.release(request);
-        self.record(request, self.now + STEP);
+        self.tally.answered(request, self.now + STEP);
         let pause =
             if self.draw.chance(0.02) { self.draw.between(500.0, 1500.0) } else { 2.0 + self.draw.waiting(16.0) };
         let returns = self.now + STEP + pause;
@@ -407,27 +371,5 @@ impl Engine {
             let fresh = self.new_session(returns);
             self.sessions[request.session] = fresh;
         }
-    }
-
-    fn record(&mut self, request: &Request, now: f64) {
-        let tally = &mut self.tally;
-        let first = request.first_token.unwrap_or(now);
-        if request.target == TOKEN_LIMIT {
-            tally.cut_off += 1;
-        } else {
-            tally.stopped += 1;
-        }
-        tally.request_prompt.observe(request.prompt as f64);
-        tally.request_generated.observe(request.generated as f64);
-        tally.request_computed.observe(request.sources.unwrap_or_default().computed as f64);
-        tally.request_choices.observe(1.0);
-        tally.request_limit.observe(TOKEN_LIMIT as f64);
-        tally.request_preemptions.observe(request.preemptions as f64);
-        tally.mean_token.observe((now - first) / (request.generated.max(2) - 1) as f64);
-        tally.whole.observe(now - request.arrived);
-        tally.queue.observe(request.scheduled - request.arrived);
-        tally.prefill.observe(first - request.scheduled);
-        tally.decode.observe(now - first);
-        tally.inference.observe(now - request.scheduled);
     }
 }

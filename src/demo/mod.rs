@@ -13,6 +13,7 @@
 //! | `pool` | slots with an LRU | pure |
 //! | `tally` | what an engine counts | pure |
 //! | `draw` | chance that can be repeated | pure |
+//! | `announced` | which blocks of the GPU pool were announced | pure |
 //! | `news` | KV cache events, as vLLM writes them | pure |
 //! | `publish` | their sockets | I/O |
 //! | [`page`] | a state written as vLLM writes its page | pure |
@@ -20,6 +21,7 @@
 //!
 //! A series that vLLM adds is one row in `page/`; what it counts is one field in `tally`.
 
+mod announced;
 mod draw;
 mod engine;
 mod news;

@@ -7,6 +7,9 @@ use super::tally::Sources;
 /// Blocks of a system prompt, shared by all sessions of one kind.
 const SHARED_BLOCKS: u32 = 10;
 
+/// `max_tokens` of every request.
+pub(super) const TOKEN_LIMIT: u64 = 2048;
+
 /// A conversation of some agent with the model.
 #[derive(Debug)]
 pub(super) struct Session {

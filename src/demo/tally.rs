@@ -1,5 +1,7 @@
 //! What a simulated engine counts since its start: counters, histograms, and the bounds that vLLM uses.
 
+use super::request::{Request, TOKEN_LIMIT};
+
 /// A histogram as Prometheus' clients keep it.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
@@ -284,6 +286,37 @@ impl Tally {
     /// Requests that are done.
     pub(super) fn finished(&self) -> u64 {
         self.stopped + self.cut_off
+    }
+
+    /// A request has its first token: only now its prompt is counted.
+    pub(super) fn began_to_answer(&mut self, request: &Request, now: f64) {
+        let sources = request.sources.unwrap_or_default();
+        self.prompts.add(&sources);
+        self.generated += 1;
+        self.step_tokens.observe((sources.computed + 1) as f64);
+        self.first_token.observe(now - request.arrived);
+    }
+
+    /// A request has its last token.
+    pub(super) fn answered(&mut self, request: &Request, now: f64) {
+        let first = request.first_token.unwrap_or(now);
+        if request.target == TOKEN_LIMIT {
+            self.cut_off += 1;
+        } else {
+            self.stopped += 1;
+        }
+        self.request_prompt.observe(request.prompt as f64);
+        self.request_generated.observe(request.generated as f64);
+        self.request_computed.observe(request.sources.unwrap_or_default().computed as f64);
+        self.request_choices.observe(1.0);
+        self.request_limit.observe(TOKEN_LIMIT as f64);
+        self.request_preemptions.observe(request.preemptions as f64);
+        self.mean_token.observe((now - first) / (request.generated.max(2) - 1) as f64);
+        self.whole.observe(now - request.arrived);
+        self.queue.observe(request.scheduled - request.arrived);
+        self.prefill.observe(first - request.scheduled);
+        self.decode.observe(now - first);
+        self.inference.observe(now - request.scheduled);
     }
 }
 

@@ -7,7 +7,8 @@
 //! | room | what it is | kind |
 //! |---|---|---|
 //! | [`address`] | `tcp://HOST:PORT` | pure |
-//! | [`wire`] | bytes of a batch into events | pure |
+//! | `msgpack` | bytes into values, or over them | pure |
+//! | [`wire`] | a batch into events | pure |
 //! | [`transport`] | ZMTP 3 over TCP | I/O |
 //! | [`probe`] | one short look at an endpoint, for `check` | I/O |
 //! | `sequence` | the numbers of a stream judged | pure |
@@ -33,6 +34,7 @@ pub mod fold;
 mod ghosts;
 mod identity;
 pub mod ledger;
+mod msgpack;
 pub mod probe;
 mod ranks;
 mod reader;

@@ -1,21 +1,12 @@
 //! A batch as vLLM writes it (msgpack) into events. Pure and total: any bytes are a batch or [`Malformed`].
 //!
 //! Two encodings are read: events as arrays by position (up to 0.23) and as maps by key (from 0.24 on). What is not
-//! known is skipped, and so is `token_ids`: it is prompt content, which is never copied out of the bytes. The reader
-//! of msgpack is our own for that reason: it walks over what it skips without making a value of it.
+//! known is skipped, and so is `token_ids`: it is prompt content, which is never copied out of the bytes.
 
 use std::ops::Range;
 
-/// Why bytes are no batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// The bytes end in the middle of something.
-    #[error("the batch ends too early")]
-    Truncated,
-    /// Something else stands where this was expected.
-    #[error("the batch has no {0} where one belongs")]
-    Missing(&'static str),
-}
+pub use super::msgpack::Malformed;
+use super::msgpack::{Bytes, Token};
 
 /// Where the blocks of an event lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,9 +160,9 @@ impl Batch {
         match field {
             Field::Hashes => return self.take_hashes(&token, bytes),
             Field::Tag => draft.tag = Tag::of(&token),
-            Field::Parent => draft.parent = token.hash(),
+            Field::Parent => draft.parent = hash(&token),
             Field::BlockTokens => draft.block_tokens = token.small().unwrap_or(0),
-            Field::Medium => draft.medium = token.medium(),
+            Field::Medium => draft.medium = medium(&token),
             Field::Group => draft.group = token.small().unwrap_or(0),
             Field::Owner => draft.owned = !matches!(token, Token::Nil),
             Field::Skipped => {}
@@ -182,7 +173,7 @@ impl Batch {
     fn take_hashes(&mut self, token: &Token<'_>, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         let Token::Array(count) = token else { return bytes.skip_rest_of(token) };
         for _ in 0..*count {
-            let hash = bytes.token()?.hash().ok_or(Malformed::Missing("block hash"))?;
+            let hash = hash(&bytes.token()?).ok_or(Malformed::Missing("block hash"))?;
             self.hashes.push(hash);
         }
         Ok(())
@@ -262,152 +253,25 @@ impl Draft {
     }
 }
 
-/// One msgpack value, or the head of one that holds others.
-enum Token<'a> {
-    Nil,
-    Unsigned(u64),
-    Negative(i64),
-    Float(f64),
-    Text(&'a [u8]),
-    Binary(&'a [u8]),
-    Array(usize),
-    Map(usize),
-    /// A flag, or a value of an application's own type.
-    Opaque,
-}
-
-impl Token<'_> {
-    fn number(&self) -> Option<f64> {
-        match self {
-            Token::Unsigned(value) => Some(*value as f64),
-            Token::Negative(value) => Some(*value as f64),
-            Token::Float(value) => Some(*value),
-            _ => None,
+/// A hash is an integer, or raw bytes of which vLLM's integers are the last eight.
+fn hash(token: &Token<'_>) -> Option<u64> {
+    match token {
+        Token::Unsigned(value) => Some(*value),
+        Token::Negative(value) => Some(value.cast_unsigned()),
+        Token::Binary(bytes) if !bytes.is_empty() => {
+            let low = &bytes[bytes.len().saturating_sub(8)..];
+            Some(low.iter().fold(0, |hash, byte| hash << 8 | u64::from(*byte)))
         }
-    }
-
-    fn small(&self) -> Option<u32> {
-        match self {
-            Token::Unsigned(value) => u32::try_from(*value).ok(),
-            _ => None,
-        }
-    }
-
-    /// A hash is an integer, or raw bytes of which vLLM's integers are the last eight.
-    fn hash(&self) -> Option<u64> {
-        match self {
-            Token::Unsigned(value) => Some(*value),
-            Token::Negative(value) => Some(value.cast_unsigned()),
-            Token::Binary(bytes) if !bytes.is_empty() => {
-                let low = &bytes[bytes.len().saturating_sub(8)..];
-                Some(low.iter().fold(0, |hash, byte| hash << 8 | u64::from(*byte)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Spelled exactly: `cpu` in lower case is another project's.
-    fn medium(&self) -> Option<Medium> {
-        match self {
-            Token::Text(b"GPU") => Some(Medium::Gpu),
-            Token::Text(b"CPU") => Some(Medium::Ram),
-            _ => None,
-        }
+        _ => None,
     }
 }
 
-/// What is left of the payload.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, left) = self.0.split_at_checked(count).ok_or(Malformed::Truncated)?;
-        self.0 = left;
-        Ok(taken)
-    }
-
-    /// A big-endian integer of so many bytes.
-    fn unsigned(&mut self, width: usize) -> Result<u64, Malformed> {
-        Ok(self.take(width)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
-    }
-
-    fn length(&mut self, width: usize) -> Result<usize, Malformed> {
-        usize::try_from(self.unsigned(width)?).map_err(|_| Malformed::Truncated)
-    }
-
-    fn token(&mut self) -> Result<Token<'a>, Malformed> {
-        let marker = self.take(1)?[0];
-        // The widths of a family of markers are 1, 2, 4, 8 bytes in this order.
-        let width = |first: u8| 1_usize << (marker - first);
-        Ok(match marker {
-            0x00..=0x7f => Token::Unsigned(u64::from(marker)),
-            0xe0..=0xff => Token::Negative(i64::from(marker.cast_signed())),
-            0x80..=0x8f => Token::Map(usize::from(marker & 0x0f)),
-            0x90..=0x9f => Token::Array(usize::from(marker & 0x0f)),
-            0xa0..=0xbf => Token::Text(self.take(usize::from(marker & 0x1f))?),
-            0xc0 => Token::Nil,
-            0xc1 => return Err(Malformed::Missing("msgpack value")),
-            0xc2 | 0xc3 => Token::Opaque,
-            0xc4..=0xc6 => Token::Binary(self.sized(width(0xc4))?),
-            0xc7..=0xc9 => self.opaque_sized(width(0xc7))?,
-            0xca => Token::Float(f64::from(f32::from_bits(self.unsigned(4)? as u32))),
-            0xcb => Token::Float(f64::from_bits(self.unsigned(8)?)),
-            0xcc..=0xcf => Token::Unsigned(self.unsigned(width(0xcc))?),
-            0xd0..=0xd3 => self.signed(width(0xd0))?,
-            0xd4..=0xd8 => self.opaque(width(0xd4))?,
-            0xd9..=0xdb => Token::Text(self.sized(width(0xd9))?),
-            0xdc | 0xdd => Token::Array(self.length(2 * width(0xdc))?),
-            0xde | 0xdf => Token::Map(self.length(2 * width(0xde))?),
-        })
-    }
-
-    fn sized(&mut self, width: usize) -> Result<&'a [u8], Malformed> {
-        let length = self.length(width)?;
-        self.take(length)
-    }
-
-    fn signed(&mut self, width: usize) -> Result<Token<'a>, Malformed> {
-        let shift = 64 - 8 * width;
-        let value = (self.unsigned(width)? << shift).cast_signed() >> shift;
-        Ok(if value < 0 { Token::Negative(value) } else { Token::Unsigned(value.cast_unsigned()) })
-    }
-
-    /// An application's own type: one byte for which, then its content.
-    fn opaque(&mut self, length: usize) -> Result<Token<'a>, Malformed> {
-        self.take(1)?;
-        self.take(length)?;
-        Ok(Token::Opaque)
-    }
-
-    fn opaque_sized(&mut self, width: usize) -> Result<Token<'a>, Malformed> {
-        let length = self.length(width)?;
-        self.opaque(length)
-    }
-
-    fn array(&mut self, what: &'static str) -> Result<usize, Malformed> {
-        match self.token()? {
-            Token::Array(count) => Ok(count),
-            _ => Err(Malformed::Missing(what)),
-        }
-    }
-
-    /// Walks over one value, however deep. Each step takes a byte at least, so what the bytes claim costs nothing.
-    fn skip(&mut self) -> Result<(), Malformed> {
-        let token = self.token()?;
-        self.skip_rest_of(&token)
-    }
-
-    fn skip_rest_of(&mut self, head: &Token<'_>) -> Result<(), Malformed> {
-        let held = |token: &Token<'_>| match token {
-            Token::Array(count) => *count,
-            Token::Map(count) => count.saturating_mul(2),
-            _ => 0,
-        };
-        let mut left = held(head);
-        while left > 0 {
-            left = (left - 1).saturating_add(held(&self.token()?));
-        }
-        Ok(())
+/// Spelled exactly: `cpu` in lower case is another project's.
+fn medium(token: &Token<'_>) -> Option<Medium> {
+    match token {
+        Token::Text(b"GPU") => Some(Medium::Gpu),
+        Token::Text(b"CPU") => Some(Medium::Ram),
+        _ => None,
     }
 }
 

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::{Body, Frame, SizeHint};
-
 use tokio::task::yield_now;
 
 use super::crowd::Turn;
