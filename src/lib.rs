@@ -27,6 +27,7 @@
 //! | [`exposition`] | total, zero-copy scanner of text 0.0.4 | pure |
 //! | [`dialect`] | one file an engine or connector: its names, read into the model | pure |
 //! | [`model`] | Snapshot, Engine, Tier: the nouns | pure |
+//! | [`mod@duration`] | a length of time as people write it | pure |
 //! | [`settings`] | what the operator and the box add to a page | pure |
 //! | [`bound`] | size and fill of a tier, each with its source and terms | pure |
 //! | [`correct`] | which upstream family is replaced by what, and why | pure |
@@ -55,6 +56,7 @@ pub mod correct;
 pub mod demo;
 pub mod derive;
 pub mod dialect;
+pub mod duration;
 pub mod events;
 pub mod explain;
 pub mod exposition;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::Column;
-use crate::cli::units::time;
+use crate::duration;
 
 /// One end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ fn moment(text: &str) -> Result<Moment, String> {
         return Ok(Moment::Ago(Duration::ZERO));
     }
     if let Some(ago) = text.strip_prefix('-') {
-        return time(ago).map(Moment::Ago).map_err(|error| format!("{text}: {error}; {HINT}"));
+        return duration::parse(ago).map(Moment::Ago).map_err(|error| format!("{text}: {error}; {HINT}"));
     }
     instant(text).map(Moment::At).ok_or_else(|| format!("{text:?} is no moment; {HINT}"))
 }
