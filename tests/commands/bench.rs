@@ -164,7 +164,13 @@ impl Bench {
         command.args(*NAMESPACE).args(["sh", "-e", "-c", &lines.join("\n"), "sh"]);
         if self.unprivileged {
             // In a namespace without rights of its own there is nothing to mount, and root's power ends at its files.
-            command = Command::new(env!("CARGO_BIN_EXE_kvtier-exporter"));
+            // The program goes with it: the checkout may lie where only its owner may look.
+            let program = self.at("kvtier-exporter");
+            if !program.exists() {
+                fs::copy(env!("CARGO_BIN_EXE_kvtier-exporter"), &program).unwrap();
+            }
+            command = Command::new(program);
+            command.current_dir(self.at(""));
             if rustix::process::geteuid().is_root() {
                 command.uid(65534).gid(65534);
             }
@@ -179,7 +185,7 @@ impl Bench {
             command.arg(flag).arg(self.at(name));
         }
         command.arg("--nvml.library").arg(self.driver.library());
-        let output = command.stdin(Stdio::null()).output().expect("unshare must be installed");
+        let output = command.stdin(Stdio::null()).output().expect("unshare and the program can be started");
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let said = Said { status: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) };
         let unshared = !said.err.contains("unshare:") && !said.err.contains("mount:");
