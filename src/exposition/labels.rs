@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::window::first_of;
+
 /// The text between a sample's braces, already checked by the line grammar. Reading it cannot fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels<'a>(&'a str);
@@ -66,12 +68,13 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         // By bytes: names and values are short, and this runs for each label that a dialect asks for.
         let bytes = self.0.as_bytes();
-        let blank = |b: &u8| matches!(b, b' ' | b'\t');
-        let start = bytes.iter().position(|b| !blank(b) && *b != b',')?;
-        let name_end = start + bytes[start..].iter().position(|b| *b == b'=' || blank(b))?;
-        let quote = name_end + bytes[name_end..].iter().position(|b| *b == b'"')? + 1;
-        let end = quote + closing_quote(&bytes[quote..])?;
-        let item = (&self.0[start..name_end], &self.0[quote..end]);
+        let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
+        let start = bytes.iter().position(|b| !is_blank(b) && *b != b',')?;
+        let equals = start + first_of(&bytes[start..], b'=', b'=')?;
+        let blanks = bytes[start..equals].iter().rev().take_while(|b| is_blank(b)).count();
+        let quote = equals + 2 + bytes[equals + 1..].iter().take_while(|b| is_blank(b)).count();
+        let end = quote + closing_quote(bytes.get(quote..)?)?;
+        let item = (&self.0[start..equals - blanks], &self.0[quote..end]);
         self.0 = &self.0[end + 1..];
         Some(item)
     }
@@ -81,7 +84,7 @@ impl<'a> Iterator for Iter<'a> {
 pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        at += text.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\'))?;
+        at += first_of(text.get(at..)?, b'"', b'\\')?;
         match (text[at], text.get(at + 1)) {
             (b'"', _) => return Some(at),
             // A backslash escapes any byte but a line end; which byte one before a NUL escapes is nobody's business.
@@ -93,7 +96,7 @@ pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
 
 /// A label value as it is meant: `\\`, `\"` and `\n` decoded. Any other backslash stands for itself, as in Prometheus.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
-    if !raw.contains('\\') {
+    if !raw.as_bytes().contains(&b'\\') {
         return Cow::Borrowed(raw);
     }
     let mut out = String::with_capacity(raw.len());

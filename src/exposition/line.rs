@@ -4,7 +4,8 @@
 //! it; where the reading here is narrower than Prometheus' (an escape that the format does not know), the line
 //! is marked opaque and passes.
 
-use super::series::Shape;
+use super::series::{Repeat, Shape, Shapes};
+use super::window::short_number;
 use super::words::{METRIC_NAME, skip_blanks};
 
 /// What one line is. Ranges count from the start of the line.
@@ -48,6 +49,8 @@ pub(super) struct Sample<'a> {
     pub odd_escape: bool,
     /// OpenMetrics' seconds or an exemplar follow the value: see [`milliseconds`].
     pub is_openmetrics: bool,
+    /// It has the name of the sample before it. `false` says nothing.
+    pub has_last_name: bool,
 }
 
 /// What follows a value.
@@ -95,11 +98,11 @@ impl Refusal {
 }
 
 /// Reads the line that starts at `text[0]`, and says where its line end stands: LF, CR LF or the end of the text.
-/// `shape` is what earlier lines of the same page left.
-pub(super) fn read<'a>(text: &'a [u8], shape: &mut Shape<'a>) -> (Line<'a>, usize) {
+/// `shapes` is what earlier lines of the same page left.
+pub(super) fn read<'a>(text: &'a [u8], shapes: &mut Shapes<'a>) -> (Line<'a>, usize) {
     match text.first() {
         // Most lines are samples. They end where their value ends, so nobody has to look for their end before.
-        Some(first) if !matches!(first, b'#' | b' ' | b'\t' | b'\r' | b'\n' | 0) => sample_line(text, shape),
+        Some(first) if !matches!(first, b'#' | b' ' | b'\t' | b'\r' | b'\n' | 0) => sample_line(text, shapes),
         _ => {
             let line = &text[..line_end(text, 0)];
             (no_sample(line), line.len())
@@ -107,27 +110,50 @@ pub(super) fn read<'a>(text: &'a [u8], shape: &mut Shape<'a>) -> (Line<'a>, usiz
     }
 }
 
+/// The sample at the start of `text`, where it repeats one of the last. `None` says nothing about the text: [`read`]
+/// does. Most lines repeat, and so they cost a quarter.
+#[inline]
+pub(super) fn next_sample<'a>(text: &'a [u8], shapes: &mut Shapes<'a>) -> Option<Sample<'a>> {
+    if text.starts_with(b"#") {
+        return None;
+    }
+    let text = &text[..text.len().min(LONGEST_QUOTE)];
+    let Repeat { name_end, labels, value, has_last_name } = shapes.repeat(text)?;
+    Some(Sample {
+        name: &text[..name_end],
+        labels,
+        value_at: value,
+        end: value.1,
+        odd_escape: false,
+        is_openmetrics: false,
+        has_last_name,
+    })
+}
+
 /// How far a sample may go where it does not end with its line: Prometheus lets line ends stand inside quotes. It
 /// bounds the work that a page of unclosed quotes can cause.
 const LONGEST_QUOTE: usize = 64 * 1024;
 
-fn sample_line<'a>(text: &'a [u8], shape: &mut Shape<'a>) -> (Line<'a>, usize) {
-    let mut sample = sample_within(text, LONGEST_QUOTE, shape);
+fn sample_line<'a>(text: &'a [u8], shapes: &mut Shapes<'a>) -> (Line<'a>, usize) {
+    let mut sample = sample_within(text, LONGEST_QUOTE, shapes);
     let end = match &sample {
         Ok(sample) => sample.end,
         Err(_) => line_end(text, 0),
     };
     if sample.is_err() && end > LONGEST_QUOTE {
-        sample = sample_within(text, end, shape);
+        sample = sample_within(text, end, shapes);
     }
     (sample.map_or_else(Line::Refused, Line::Sample), end)
 }
 
 /// The sample, where it ends within so many bytes.
-fn sample_within<'a>(text: &'a [u8], limit: usize, shape: &mut Shape<'a>) -> Result<Sample<'a>, Refusal> {
-    let sample = sample(&text[..text.len().min(limit)], shape)?;
+fn sample_within<'a>(text: &'a [u8], limit: usize, shapes: &mut Shapes<'a>) -> Result<Sample<'a>, Refusal> {
+    let (sample, shape) = sample(&text[..text.len().min(limit)], shapes)?;
     match &text[sample.end..] {
-        [] | [b'\n', ..] | [b'\r', b'\n', ..] => Ok(sample),
+        [] | [b'\n', ..] | [b'\r', b'\n', ..] => {
+            shapes.remember(shape);
+            Ok(sample)
+        }
         _ => Err(Refusal::OpenQuote),
     }
 }
@@ -200,19 +226,21 @@ fn metadata_name(line: &[u8], at: usize) -> Option<usize> {
     (end > at).then_some(end)
 }
 
-fn sample<'a>(line: &'a [u8], shape: &mut Shape<'a>) -> Result<Sample<'a>, Refusal> {
-    let series = shape.series(line)?;
+fn sample<'a>(line: &'a [u8], shapes: &Shapes<'a>) -> Result<(Sample<'a>, Shape<'a>), Refusal> {
+    let (series, shape) = shapes.check(line)?;
     let at = skip_blanks(line, series.end);
     let value_end = value_end(line, at).ok_or(Refusal::Value)?;
     let (tail, end) = read_tail(line, value_end)?;
-    Ok(Sample {
+    let sample = Sample {
         name: &line[..series.name_end],
         labels: series.labels,
         value_at: (at, value_end),
         end,
         odd_escape: series.odd_escape,
         is_openmetrics: tail != Tail::Text,
-    })
+        has_last_name: false,
+    };
+    Ok((sample, shape))
 }
 
 /// The timestamp of a sample that OpenMetrics' way of writing it follows, if it has one.
@@ -288,6 +316,11 @@ fn value_end(line: &[u8], at: usize) -> Option<usize> {
     })
 }
 
+/// The length of a plain number with the line end behind it.
+pub(super) fn ended_number(text: &[u8]) -> Option<usize> {
+    short_number(text).or_else(|| plain_number(text).filter(|end| text.get(*end) == Some(&b'\n')))
+}
+
 /// How many bytes at the start are digits, maybe with a point among them and an exponent of one or two digits behind
 /// them: few enough to be a finite number under any reading.
 fn plain_number(text: &[u8]) -> Option<usize> {
@@ -332,7 +365,7 @@ mod tests {
     use super::*;
 
     fn value_of(line: &str) -> Option<(usize, usize)> {
-        match read(line.as_bytes(), &mut Shape::new(line.as_bytes())).0 {
+        match read(line.as_bytes(), &mut Shapes::new(line.as_bytes())).0 {
             Line::Sample(sample) => Some(sample.value_at),
             _ => None,
         }

@@ -10,11 +10,12 @@
 mod labels;
 mod line;
 mod series;
+mod window;
 mod words;
 
 pub use labels::{Labels, unescape};
 use line::{Kind, Line};
-use series::Shape;
+use series::Shapes;
 
 /// Bytes of the page, from `start` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,8 +205,8 @@ struct Next<'a> {
     span: Span,
 }
 
-fn next_line<'a>(body: &'a [u8], start: usize, shape: &mut Shape<'a>) -> Next<'a> {
-    let (line, end) = line::read(&body[start..], shape);
+fn next_line<'a>(body: &'a [u8], start: usize, shapes: &mut Shapes<'a>) -> Next<'a> {
+    let (line, end) = line::read(&body[start..], shapes);
     let end = start + end;
     let line_end = match &body[end..] {
         [b'\r', b'\n', ..] => 2,
@@ -217,28 +218,35 @@ fn next_line<'a>(body: &'a [u8], start: usize, shape: &mut Shape<'a>) -> Next<'a
 
 /// Every line of a page with the metric name in it, for those who sort lines by family.
 pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
-    let (mut at, mut shape) = (0, Shape::new(body));
+    let (mut at, mut shapes) = (0, Shapes::new(body));
     std::iter::from_fn(move || {
-        let Next { line, span, .. } = (at < body.len()).then(|| next_line(body, at, &mut shape))?;
-        at = span.end;
-        let name = match line {
-            Line::Help { name } | Line::Type { name, .. } => Some(name),
-            Line::Sample(sample) => Some(sample.name),
-            Line::Blank | Line::Comment | Line::EndMark | Line::Refused(_) => None,
+        let rest = body.get(at..).filter(|rest| !rest.is_empty())?;
+        let (name, span) = match line::next_sample(rest, &mut shapes) {
+            Some(sample) => (Some(sample.name), Span { start: at, end: at + sample.end + 1 }),
+            None => named_line(next_line(body, at, &mut shapes)),
         };
+        at = span.end;
         Some((name, span))
     })
+}
+
+fn named_line(Next { line, span, .. }: Next<'_>) -> (Option<&[u8]>, Span) {
+    let name = match line {
+        Line::Help { name } | Line::Type { name, .. } => Some(name),
+        Line::Sample(sample) => Some(sample.name),
+        Line::Blank | Line::Comment | Line::EndMark | Line::Refused(_) => None,
+    };
+    (name, span)
 }
 
 struct Scan<'a> {
     page: Exposition<'a>,
     /// 1-based number of the line that starts at this place: that of the last odd line.
     numbered: (usize, usize),
-    /// The last sample's name, whether it is one of ours, and whether it is wanted: neighbours mostly share it.
-    name: &'a [u8],
+    /// Whether the last sample's name is one of ours, and whether it is wanted: neighbours mostly share it.
     own: bool,
     wanted: Option<NameId>,
-    shape: Shape<'a>,
+    shapes: Shapes<'a>,
 }
 
 impl<'a> Scan<'a> {
@@ -253,12 +261,17 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, numbered: (1, 0), name: &[], own: false, wanted: None, shape: Shape::new(body) }
+        Scan { page, numbered: (1, 0), own: false, wanted: None, shapes: Shapes::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
-        let Next { line, end, span } = next_line(self.page.body, start, &mut self.shape);
+        if let Some(sample) = line::next_sample(&self.page.body[start..], &mut self.shapes) {
+            let end = start + sample.end + 1;
+            self.sample(&sample, Span { start, end }, start);
+            return end;
+        }
+        let Next { line, end, span } = next_line(self.page.body, start, &mut self.shapes);
         self.take(line, span, start);
         // An edit that takes out the line has taken its line end too.
         let gone = self.page.edits.last().is_some_and(|edit| edit.span.end > end);
@@ -296,9 +309,9 @@ impl<'a> Scan<'a> {
         }
     }
 
+    #[inline]
     fn sample(&mut self, sample: &line::Sample<'a>, span: Span, start: usize) {
-        if sample.name != self.name {
-            self.name = sample.name;
+        if !sample.has_last_name {
             self.own = sample.name.starts_with(OWN_PREFIX);
             self.wanted = self.lookup(sample.name);
         }

@@ -2,10 +2,11 @@
 //!
 //! Most lines of a page repeat the line before up to its name and a label value or two (the next bucket of a
 //! histogram, the next engine of a counter). What repeats has been checked already, so only what differs is looked
-//! at. This is where the scanner's speed comes from; [`Shape::check`] alone decides, and gives the same answers.
+//! at. This is where the scanner's speed comes from; [`Shapes::check`] alone decides, and gives the same answers.
 
 use super::labels::{Labels, closing_quote};
-use super::line::Refusal;
+use super::line::{Refusal, ended_number};
+use super::window::first_of;
 use super::words::{LABEL_NAME, METRIC_NAME, skip_blanks};
 
 /// The checked name and labels of a sample, as places in its line.
@@ -23,99 +24,152 @@ pub(super) struct Series {
 /// How many label values of a line are remembered. A line with more is checked in full, and so is the next.
 const REMEMBERED: usize = 8;
 
-/// The last line that was checked in full or in part, and where its label values lie.
-#[derive(Debug, Default)]
+/// A line that was checked in full or in part, as alternating parts: the name and the label values, which may differ in
+/// another line of this shape, and what stands between them, which may not.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape<'a> {
-    line: &'a [u8],
-    series: Series,
-    /// First byte and closing quote of each label value; only the first `count` are set.
-    values: [(usize, usize); REMEMBERED],
+    /// That line up to its value.
+    head: &'a [u8],
+    name_end: usize,
+    /// From the name's end to what lies between the braces.
+    open: usize,
+    /// From there to the end of the head.
+    close: usize,
+    /// How many bytes stand before each label value, counted from the end of the one before, or of the name.
+    before: [u32; REMEMBERED],
+    /// How many bytes each label value has.
+    lengths: [u32; REMEMBERED],
+    /// How many label values there are.
     count: usize,
-    /// Nothing of it can be taken over: a name may stand twice, or there were more values than are remembered.
-    unsure: bool,
+    /// It can be held against other lines: no name can stand twice in it, and all its values are remembered.
+    is_sure: bool,
+}
+
+/// The lines that the next one is held against. There are two, since those of a histogram alternate: buckets have a label
+/// that sum and count are without.
+#[derive(Debug)]
+pub(super) struct Shapes<'a> {
+    shapes: [Shape<'a>; 2],
+    /// Which of them is the last line's.
+    last: usize,
     /// The whole page is valid UTF-8, so no part of it has to be checked again.
     page_is_utf8: bool,
 }
 
+/// A sample that repeats another up to its values, as places in its line.
+pub(super) struct Repeat {
+    pub(super) name_end: usize,
+    /// What lies between the braces.
+    pub(super) labels: (usize, usize),
+    /// The value of the sample; the line end is behind it.
+    pub(super) value: (usize, usize),
+    /// It has the name of the sample before it.
+    pub(super) has_last_name: bool,
+}
+
+impl<'a> Shapes<'a> {
+    pub(super) fn new(page: &[u8]) -> Shapes<'a> {
+        Shapes { shapes: Default::default(), last: 0, page_is_utf8: std::str::from_utf8(page).is_ok() }
+    }
+
+    /// The answer for a line that differs from one of the last two shapes in its name and in values only, where those
+    /// have no escapes and nothing stands behind the sample's; `None` for any other.
+    #[inline]
+    pub(super) fn repeat(&mut self, line: &'a [u8]) -> Option<Repeat> {
+        let mut found = self.shapes[self.last].repeat(line);
+        if found.is_none() {
+            let (value_end, _) = self.shapes[1 - self.last].repeat(line)?;
+            found = Some((value_end, false));
+            self.last = 1 - self.last;
+        }
+        let (value_end, has_last_name) = found?;
+        let shape = &self.shapes[self.last];
+        let (name_end, value) = (shape.name_end, shape.head.len());
+        let labels = (name_end + shape.open, value - shape.close);
+        Some(Repeat { name_end, labels, value: (value, value_end), has_last_name })
+    }
+
+    /// Checks name and labels in full, and says of what shape the line is.
+    pub(super) fn check(&self, line: &'a [u8]) -> Result<(Series, Shape<'a>), Refusal> {
+        let mut shape = Shape { is_sure: self.page_is_utf8, ..Shape::default() };
+        Ok((shape.check(line)?, shape))
+    }
+
+    /// Remembers the shape of a line that turned out to be a sample.
+    pub(super) fn remember(&mut self, shape: Shape<'a>) {
+        self.last = 1 - self.last;
+        self.shapes[self.last] = shape;
+    }
+}
+
 impl<'a> Shape<'a> {
-    pub(super) fn new(page: &[u8]) -> Shape<'a> {
-        Shape { page_is_utf8: std::str::from_utf8(page).is_ok(), unsure: true, ..Shape::default() }
-    }
-
-    /// The name and labels at the start of `line`.
-    pub(super) fn series(&mut self, line: &'a [u8]) -> Result<Series, Refusal> {
-        match self.repeat(line) {
-            Some(series) => Ok(series),
-            None => self.check(line),
-        }
-    }
-
-    /// The answer for a line that differs from the last one in its name and in label values only; `None` for any
-    /// other, and then nothing of what is remembered is of use any more.
-    fn repeat(&mut self, line: &'a [u8]) -> Option<Series> {
-        if self.unsure {
-            return None;
-        }
-        let last = self.series;
-        let mut pair = Pair::of(&self.line[..last.end], line);
-        if pair.same <= last.name_end {
-            self.series.name_end = METRIC_NAME.end(line, 0);
-            pair.take(last.name_end, self.series.name_end);
+    /// Takes the line over if it is of this shape, and says where its value ends and whether its name is the same.
+    fn repeat(&mut self, line: &'a [u8]) -> Option<(usize, bool)> {
+        let mut pair = Pair { last: self.head, line, same: common_prefix(self.head, line), shift: 0 };
+        let mut name_end = self.name_end;
+        let has_same_name = pair.same > name_end;
+        if !has_same_name {
+            if pair.same == 0 {
+                return None;
+            }
+            name_end = METRIC_NAME.rest(line, pair.same);
+            pair.take(self.name_end, name_end);
             // Whether labels follow is told by the byte behind the name.
-            if self.series.name_end == 0 || pair.same == last.name_end {
+            if pair.same == self.name_end {
                 return None;
             }
         }
-        self.series.labels.0 = pair.place(last.labels.0);
-        self.series.odd_escape = false;
-        for value in &mut self.values[..self.count] {
-            let (start, end) = *value;
-            *value = (pair.place(start), pair.place(end));
-            if pair.same <= end {
+        let (mut lengths, mut at) = (self.lengths, self.name_end);
+        for (before, length) in self.before[..self.count].iter().zip(&mut lengths) {
+            let start = at + *before as usize;
+            at = start + *length as usize;
+            if pair.same <= at {
                 if pair.same < start {
                     return None;
                 }
-                value.1 = value.0 + closing_quote(&line[value.0..])?;
-                // Nothing odd is taken over, so only a new value can have an odd escape.
-                self.series.odd_escape |= has_odd_escape(&line[value.0..value.1]);
-                pair.take(end, value.1);
+                let start = pair.place(start);
+                let end = start + plain_end(&line[start..])?;
+                *length = (end - start) as u32;
+                pair.take(at, end);
             }
         }
-        if pair.same < last.end {
+        if pair.same < self.head.len() || !self.is_sure {
             return None;
         }
-        self.line = line;
-        self.series.labels.1 = pair.place(last.labels.1);
-        self.series.end = pair.place(last.end);
-        self.unsure = self.series.odd_escape;
-        Some(self.series)
+        let value = pair.place(self.head.len());
+        let value_end = value + ended_number(&line[value..])?;
+        (self.head, self.name_end, self.lengths) = (&line[..value], name_end, lengths);
+        Some((value_end, has_same_name))
     }
 
-    /// Checks name and labels in full.
     fn check(&mut self, line: &'a [u8]) -> Result<Series, Refusal> {
-        self.unsure = true;
-        self.count = 0;
         let name_end = METRIC_NAME.end(line, 0);
         if name_end == 0 {
             return Err(Refusal::Name);
         }
         let open = skip_blanks(line, name_end);
         let mut series = Series { name_end, labels: (name_end, name_end), end: name_end, odd_escape: false };
-        let mut sure = self.page_is_utf8;
         if line.get(open) == Some(&b'{') {
-            let close = self.check_labels(line, open + 1, &mut series.odd_escape, &mut sure)?;
+            let close = self.check_labels(line, open + 1, name_end, &mut series.odd_escape)?;
             series.labels = (open + 1, close);
             series.end = close + 1;
         }
-        self.line = line;
-        self.series = series;
-        self.unsure = !sure || series.odd_escape;
+        self.head = &line[..skip_blanks(line, series.end)];
+        self.name_end = name_end;
+        self.open = series.labels.0 - name_end;
+        self.close = self.head.len() - series.labels.1;
+        self.is_sure &= !series.odd_escape;
         Ok(series)
     }
 
-    /// Checks the labels that start at `at` and returns the place of the closing brace. They are `sure` as long as
-    /// no name can stand twice.
-    fn check_labels(&mut self, line: &[u8], mut at: usize, odd: &mut bool, sure: &mut bool) -> Result<usize, Refusal> {
+    /// Checks the labels that start at `at` and returns the place of the closing brace.
+    fn check_labels(
+        &mut self,
+        line: &[u8],
+        mut at: usize,
+        mut last_end: usize,
+        odd_escape: &mut bool,
+    ) -> Result<usize, Refusal> {
         let first = at;
         let mut names: [&[u8]; REMEMBERED] = [&[]; REMEMBERED];
         loop {
@@ -131,11 +185,13 @@ impl<'a> Shape<'a> {
             at = expect(line, skip_blanks(line, at), b'=')?;
             at = expect(line, skip_blanks(line, at), b'"')?;
             let length = closing_quote(&line[at..]).ok_or(Refusal::OpenQuote)?;
-            *odd |= has_odd_escape(&line[at..at + length]);
-            *sure &= self.count < REMEMBERED && name != METRICS_OWN && !names[..self.count].contains(&name);
-            if *sure {
+            *odd_escape |= has_odd_escape(&line[at..at + length]);
+            self.is_sure &= self.count < REMEMBERED && name != METRICS_OWN && !names[..self.count].contains(&name);
+            if self.is_sure {
                 names[self.count] = name;
-                self.values[self.count] = (at, at + length);
+                self.before[self.count] = (at - last_end) as u32;
+                self.lengths[self.count] = length as u32;
+                last_end = at + length;
                 self.count += 1;
             }
             at = skip_blanks(line, at + length + 1);
@@ -143,7 +199,7 @@ impl<'a> Shape<'a> {
                 at += 1;
             }
         }
-        if !*sure {
+        if !self.is_sure {
             let text = std::str::from_utf8(&line[first..at]).map_err(|_| Refusal::Utf8)?;
             if Labels::new(text).repeat_a_name(METRICS_OWN) {
                 return Err(Refusal::RepeatedLabel);
@@ -166,11 +222,7 @@ struct Pair<'a> {
     shift: usize,
 }
 
-impl<'a> Pair<'a> {
-    fn of(last: &'a [u8], line: &'a [u8]) -> Pair<'a> {
-        Pair { last, line, same: common_prefix(last, line), shift: 0 }
-    }
-
+impl Pair<'_> {
     /// Where a place in the last line lies in this one.
     fn place(&self, in_last: usize) -> usize {
         in_last.wrapping_add(self.shift)
@@ -181,19 +233,41 @@ impl<'a> Pair<'a> {
         self.shift = end.wrapping_sub(end_in_last);
         let (last, line) = (&self.last[end_in_last..], &self.line[end..]);
         // Mostly nothing else differs, and that is told at once.
-        self.same = end_in_last + if line.starts_with(last) { last.len() } else { common_prefix(last, line) };
+        self.same = end_in_last + if starts_with(line, last) { last.len() } else { common_prefix(last, line) };
     }
 }
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let (wide_a, wide_b) = (a.as_chunks::<16>().0, b.as_chunks::<16>().0);
-    let wide = wide_a.iter().zip(wide_b).take_while(|(a, b)| a == b).count();
-    if let (Some(a), Some(b)) = (wide_a.get(wide), wide_b.get(wide)) {
-        let differing = u128::from_le_bytes(*a) ^ u128::from_le_bytes(*b);
-        return 16 * wide + differing.trailing_zeros() as usize / 8;
+    let (wide_a, wide_b) = (a.as_chunks::<WIDE>().0, b.as_chunks::<WIDE>().0);
+    let mut at = WIDE * wide_a.iter().zip(wide_b).take_while(|(a, b)| a == b).count();
+    while let (Some(a), Some(b)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return at + differing.trailing_zeros() as usize / 8;
+        }
+        at += 8;
     }
-    let wide = 16 * wide;
-    wide + a[wide..].iter().zip(&b[wide..]).take_while(|(a, b)| a == b).count()
+    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes are held against others at once.
+const WIDE: usize = 32;
+
+/// Where the label value ends that starts here, if it has no escapes.
+fn plain_end(text: &[u8]) -> Option<usize> {
+    first_of(text, b'"', b'\\').filter(|end| text[*end] == b'"')
+}
+
+/// What the standard library does with a call, which costs more than these few bytes.
+fn starts_with(text: &[u8], start: &[u8]) -> bool {
+    let Some(text) = text.get(..start.len()) else { return false };
+    match (text.last_chunk::<16>(), start.last_chunk::<16>()) {
+        (Some(last), Some(other)) => {
+            let mut pairs = text.as_chunks::<16>().0.iter().zip(start.as_chunks::<16>().0);
+            pairs.all(|(a, b)| a == b) && last == other
+        }
+        _ => text == start,
+    }
 }
 
 fn has_odd_escape(value: &[u8]) -> bool {
@@ -238,11 +312,25 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
         #[test]
-        fn a_line_reads_the_same_behind_any_other(lines in prop::collection::vec(line(), 2..6)) {
-            let mut shape = Shape::new(lines.concat().as_bytes());
-            for line in &lines {
-                let alone = Shape::new(line.as_bytes()).series(line.as_bytes());
-                prop_assert_eq!(shape.series(line.as_bytes()), alone, "{:?}", lines);
+        fn a_line_reads_the_same_behind_any_other(lines in prop::collection::vec(line(), 2..8)) {
+            let page = lines.concat();
+            let mut shapes = Shapes::new(page.as_bytes());
+            let mut last_name: &[u8] = &[];
+            for line in lines.iter().map(|line| line.as_bytes()) {
+                let checked = Shapes::new(page.as_bytes()).check(line);
+                if let Some(repeat) = shapes.repeat(line) {
+                    prop_assert!(checked.is_ok(), "{:?}", lines);
+                    let series = checked.unwrap().0;
+                    let found = (repeat.name_end, repeat.labels, false);
+                    prop_assert_eq!(found, (series.name_end, series.labels, series.odd_escape), "{:?}", lines);
+                    let value = skip_blanks(line, series.end);
+                    prop_assert_eq!(repeat.value, (value, value + 1), "{:?}", lines);
+                    prop_assert!(!repeat.has_last_name || &line[..series.name_end] == last_name, "{:?}", lines);
+                    last_name = &line[..series.name_end];
+                } else if let Ok((series, shape)) = checked {
+                    shapes.remember(shape);
+                    last_name = &line[..series.name_end];
+                }
             }
         }
     }

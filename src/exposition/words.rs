@@ -29,20 +29,31 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
+fn is(byte: u8, class: u8) -> bool {
+    CLASSES[usize::from(byte)] & class != 0
+}
+
 impl Alphabet {
     /// Where the name that starts at `at` ends; `at` where none does.
     pub(super) fn end(&self, line: &[u8], at: usize) -> usize {
-        let is = |byte: u8, class: u8| CLASSES[usize::from(byte)] & class != 0;
         match line.get(at) {
-            Some(&first) if is(first, self.start) => {
-                at + line[at..].iter().position(|&byte| !is(byte, self.part)).unwrap_or(line.len() - at)
-            }
+            Some(&first) if is(first, self.start) => self.rest(line, at + 1),
             _ => at,
         }
+    }
+
+    /// Where a name ends that goes on at `at`.
+    pub(super) fn rest(&self, line: &[u8], at: usize) -> usize {
+        at + line[at..].iter().position(|&byte| !is(byte, self.part)).unwrap_or(line.len() - at)
     }
 }
 
 /// Where blanks that start at `at` end.
 pub(super) fn skip_blanks(line: &[u8], at: usize) -> usize {
-    at + line.get(at..).map_or(0, |rest| rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count())
+    let is_blank = |at: usize| matches!(line.get(at), Some(b' ' | b'\t'));
+    let mut end = at;
+    while is_blank(end) {
+        end += 1;
+    }
+    end
 }
