@@ -1,13 +1,13 @@
-//! The body of an answer: sent piece by piece, so that a page of many megabytes is never copied together, and
-//! with the turn of its request inside, so that the turn ends when the last byte has gone.
+//! The body of an answer: sent in pieces, so that a page of many megabytes is never copied together, and with the turn
+//! of its request inside, so that the turn ends when the last byte has gone.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::body::{Body, Frame, SizeHint};
@@ -15,23 +15,24 @@ use tokio::task::yield_now;
 
 use super::crowd::Turn;
 
-/// Largest frame. hyper takes a frame whole before it looks how much a slow client has left unread.
-const FRAME: usize = 64 * 1024;
+/// How much is packed before others have their turn.
+const STEP: usize = 64 * 1024;
 /// A body that fits into one packet of any network is not made faster by packing.
-const SMALL: u64 = 1024;
+const SMALL: usize = 1024;
 
-/// Pieces to be sent. hyper sets Content-Length from the size hint.
+/// Pieces to be sent. hyper sets Content-Length from the size hint, and takes them as one frame: as much of it goes in one
+/// system call as the connection takes.
 #[derive(Default)]
 pub(crate) struct Pieces {
     left: VecDeque<Bytes>,
-    bytes: u64,
+    bytes: usize,
     turn: Option<Turn>,
 }
 
 impl From<Vec<Bytes>> for Pieces {
     fn from(pieces: Vec<Bytes>) -> Pieces {
         let left: VecDeque<Bytes> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        let bytes = left.iter().map(|piece| piece.len() as u64).sum();
+        let bytes = left.iter().map(Bytes::len).sum();
         Pieces { left, bytes, turn: None }
     }
 }
@@ -52,51 +53,57 @@ impl Pieces {
     /// us are one thread.
     pub(crate) async fn packed(self) -> io::Result<Pieces> {
         let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-        for part in self.left.iter().flat_map(|piece| piece.chunks(FRAME)) {
+        for part in self.left.iter().flat_map(|piece| piece.chunks(STEP)) {
             packer.write_all(part)?;
             yield_now().await;
         }
         let packed = Pieces::from(vec![packer.finish()?.into()]);
         Ok(Pieces { turn: self.turn, ..packed })
     }
-
-    fn next(&mut self) -> Option<Bytes> {
-        let piece = self.left.front_mut()?;
-        let frame = if piece.len() > FRAME { Some(piece.split_to(FRAME)) } else { self.left.pop_front() }?;
-        self.bytes -= frame.len() as u64;
-        match self.turn.take_if(|_| self.left.is_empty()) {
-            Some(turn) => Some(Bytes::from_owner(Last { frame, _turn: turn })),
-            None => Some(frame),
-        }
-    }
-}
-
-/// The last frame. Whoever sends it drops it when it has gone, and the turn with it.
-struct Last {
-    frame: Bytes,
-    _turn: Turn,
-}
-
-impl AsRef<[u8]> for Last {
-    fn as_ref(&self) -> &[u8] {
-        &self.frame
-    }
 }
 
 impl Body for Pieces {
-    type Data = Bytes;
+    type Data = Pieces;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.next().map(|frame| Ok(Frame::data(frame))))
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+        let frame = self.has_remaining().then(|| Frame::data(std::mem::take(&mut *self)));
+        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
+        !self.has_remaining()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes)
+        SizeHint::with_exact(self.bytes as u64)
+    }
+}
+
+impl Buf for Pieces {
+    fn remaining(&self) -> usize {
+        self.bytes
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.left.front().map_or(&[], |piece| piece)
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let filled = slices.iter_mut().zip(&self.left).map(|(slice, piece)| *slice = IoSlice::new(piece));
+        filled.count()
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.bytes -= sent;
+        while let Some(piece) = self.left.front_mut().filter(|_| sent > 0) {
+            let here = sent.min(piece.len());
+            piece.advance(here);
+            sent -= here;
+            if piece.is_empty() {
+                self.left.pop_front();
+            }
+        }
     }
 }
 
@@ -104,37 +111,57 @@ impl Body for Pieces {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::task::Waker;
 
     use crate::web::{Crowd, Limits};
 
-    #[test]
-    fn an_answer_knows_its_length_while_it_is_sent() {
-        let mut pieces = Pieces::from(vec![Bytes::from_static(b"abc"), Bytes::new(), Bytes::from_static(b"de")]);
-        assert_eq!((pieces.size_hint().exact(), pieces.is_end_stream()), (Some(5), false));
-        assert_eq!(pieces.next().as_deref(), Some(&b"abc"[..]));
-        assert_eq!(pieces.size_hint().exact(), Some(2));
-        assert_eq!(pieces.next().as_deref(), Some(&b"de"[..]));
-        assert!(pieces.is_end_stream());
-        assert_eq!(pieces.next(), None);
+    fn pieces(texts: &[&'static str]) -> Pieces {
+        Pieces::from(texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect::<Vec<_>>())
+    }
+
+    /// The only frame, once it is taken.
+    fn frame(body: &mut Pieces) -> Option<Pieces> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => frame?.unwrap().into_data().ok(),
+            Poll::Pending => unreachable!("everything is there"),
+        }
+    }
+
+    fn slices(frame: &Pieces) -> Vec<String> {
+        let mut slices = [IoSlice::new(&[]); 3];
+        let filled = frame.chunks_vectored(&mut slices);
+        slices[..filled].iter().map(|slice| String::from_utf8(slice.to_vec()).unwrap()).collect()
     }
 
     #[test]
-    fn large_pieces_are_sent_in_parts() {
-        let mut pieces = Pieces::from(vec![Bytes::from(vec![7; 150_000])]);
-        let parts: Vec<usize> = std::iter::from_fn(|| pieces.next()).map(|part| part.len()).collect();
-        assert_eq!(parts, [65_536, 65_536, 18_928]);
+    fn an_answer_knows_its_length_and_is_one_frame() {
+        let mut body = pieces(&["abc", "", "de"]);
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(5), false));
+        let frame_of_all = frame(&mut body).unwrap();
+        assert_eq!((frame_of_all.remaining(), slices(&frame_of_all)), (5, vec!["abc".to_owned(), "de".to_owned()]));
+        assert_eq!((body.size_hint().exact(), body.is_end_stream(), frame(&mut body).is_none()), (Some(0), true, true));
+    }
+
+    #[test]
+    fn a_frame_goes_on_where_the_connection_stopped() {
+        let mut frame = pieces(&["abc", "de", "fghi", "j"]);
+        frame.advance(4);
+        assert_eq!((frame.remaining(), slices(&frame)), (6, vec!["e".to_owned(), "fghi".to_owned(), "j".to_owned()]));
+        frame.advance(1);
+        assert_eq!(frame.chunk(), b"fghi");
+        frame.advance(5);
+        assert_eq!((frame.has_remaining(), frame.chunk().len(), slices(&frame).len()), (false, 0, 0));
     }
 
     #[tokio::test]
     async fn a_packed_answer_is_the_same_and_knows_its_length() {
         let page = b"x{k=\"1\"} 5\n".repeat(20_000);
         let (one, other) = page.split_at(150_000);
-        let pieces = Pieces::from(vec![Bytes::copy_from_slice(one), Bytes::copy_from_slice(other)]);
-        let mut packed = pieces.packed().await.unwrap();
-        let (announced, mut bytes) = (packed.size_hint().exact(), Vec::new());
-        while let Some(frame) = packed.next() {
-            bytes.extend_from_slice(&frame);
-        }
+        let plain = Pieces::from(vec![Bytes::copy_from_slice(one), Bytes::copy_from_slice(other)]);
+        let mut packed = plain.packed().await.unwrap();
+        let announced = packed.size_hint().exact();
+        let mut packed = frame(&mut packed).unwrap();
+        let bytes = packed.copy_to_bytes(packed.remaining());
         assert_eq!(announced, Some(bytes.len() as u64));
         let mut unpacked = Vec::new();
         flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut unpacked).unwrap();
@@ -145,24 +172,22 @@ mod tests {
     async fn a_packed_answer_keeps_its_turn() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
         let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        let pieces = Pieces::from(vec![Bytes::from_static(b"a")]).on(one.turn().unwrap());
-        let mut packed = pieces.packed().await.unwrap();
+        let mut packed = pieces(&["a"]).on(one.turn().unwrap()).packed().await.unwrap();
         assert!(other.turn().is_none());
-        drop(packed.next());
+        drop(frame(&mut packed));
         assert!(other.turn().is_some());
     }
 
     #[tokio::test]
-    async fn the_turn_ends_with_the_last_frame() {
+    async fn the_turn_ends_when_all_has_gone() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
         let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        let mut pieces = Pieces::from(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")]).on(one.turn().unwrap());
-        drop(pieces.next());
-        assert!(other.turn().is_none());
-        let last = pieces.next().unwrap();
-        drop(pieces);
-        assert!(other.turn().is_none(), "the last frame is still on its way");
-        drop(last);
+        let mut body = pieces(&["a", "b"]).on(one.turn().unwrap());
+        let mut sent = frame(&mut body).unwrap();
+        drop(body);
+        sent.advance(1);
+        assert!(other.turn().is_none(), "the rest is still on its way");
+        drop(sent);
         assert!(other.turn().is_some());
     }
 
@@ -170,7 +195,7 @@ mod tests {
     async fn an_answer_that_nobody_takes_ends_its_turn() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
         let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        drop(Pieces::from(vec![Bytes::from_static(b"a")]).on(one.turn().unwrap()));
+        drop(pieces(&["a"]).on(one.turn().unwrap()));
         assert!(other.turn().is_some());
     }
 }
