@@ -14,7 +14,7 @@ use kvtier_exporter::events::fold::Fold;
 use kvtier_exporter::events::transport::{Kind, Socket};
 use kvtier_exporter::events::wire::Batch;
 use kvtier_exporter::events::{Address, Endpoint, Events, Link, Options};
-use kvtier_exporter::process;
+use kvtier_exporter::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 
 const BUDGET: usize = 64 << 20;
@@ -72,7 +72,7 @@ fn through_a_socket(batches: u64) {
 fn run(slots: usize, batches: usize) {
     let mut engine = Engine::new(slots);
     let (mut fold, mut batch) = (Fold::new(false, BUDGET), Batch::default());
-    let before = process::read().resident_bytes.unwrap();
+    let before = Process::own().read().resident_bytes.unwrap();
     let mut seconds = 0.0;
     for _ in 0..batches {
         let payload = engine.batch();
@@ -82,7 +82,7 @@ fn run(slots: usize, batches: usize) {
         seconds += cpu() - start;
     }
     // The simulated engine itself takes memory.
-    let grew = (process::read().resident_bytes.unwrap() - before - engine.bytes() as f64) / f64::from(1 << 20);
+    let grew = (Process::own().read().resident_bytes.unwrap() - before - engine.bytes() as f64) / f64::from(1 << 20);
     let view = fold.view();
     assert!(view.bounds.is_exact() && view.bounds.sure as usize == engine.tier.len());
     assert!(fold.bytes() <= BUDGET && grew <= (BUDGET >> 20) as f64, "{grew} MiB");

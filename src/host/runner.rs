@@ -116,6 +116,17 @@ impl Host {
         scan::lmcache_difference(lmcache_bytes, &self.disk_tiers, &look.families)
     }
 
+    /// Of what is known now, the facts that the core works with. Never waits for a collector.
+    pub fn facts(&self, now: Instant) -> HostFacts {
+        let mut facts = HostFacts::default();
+        for slot in &self.slots {
+            if let Some(reading) = lock(&slot.state).fresh(now) {
+                absorb(&mut facts, &reading.facts);
+            }
+        }
+        facts
+    }
+
     /// What is known now. Never waits for a collector.
     pub fn look(&self, now: Instant) -> Look {
         let mut look = Look::default();
@@ -125,7 +136,6 @@ impl Host {
             let health = state.health(slot.name, now);
             if let Some(reading) = state.fresh(now) {
                 look.families.extend_from_slice(&reading.families);
-                absorb(&mut look.facts, &reading.facts);
             }
             if let Some((_, reading)) = &state.good {
                 look.families.extend_from_slice(&reading.lasting);
@@ -134,6 +144,7 @@ impl Host {
             look.collectors.push(health);
         }
         look.families.extend(health_families(&look.collectors));
+        look.facts = self.facts(now);
         look
     }
 }

@@ -26,7 +26,7 @@ use crate::family::encode;
 use crate::host::{self, Host};
 use crate::own::{self, BUILD, PageFacts, Visit};
 use crate::pipeline::{MAIN, explain, review};
-use crate::process;
+use crate::process::Process;
 use crate::settings::{HostFacts, Settings};
 use crate::status::{self, Exporter, Status, Upstream, engines};
 use crate::upstream::{Client, UpstreamError};
@@ -39,6 +39,7 @@ pub struct Scraper {
     host: Arc<Host>,
     events: Option<Arc<Events>>,
     warned: Mutex<Warned>,
+    process: Process,
     started: f64,
 }
 
@@ -71,6 +72,7 @@ impl Scraper {
             host: Arc::new(host),
             events: None,
             warned: Mutex::default(),
+            process: Process::own(),
             started,
         }
     }
@@ -101,7 +103,7 @@ impl Scraper {
         families.extend(difference);
         families.extend(events::families::endpoint_families(&self.statuses()));
         families.extend(own::upstream_families(&self.visits(&round, &blend)));
-        families.extend(own::process_families(&BUILD, self.started, &process::read()));
+        families.extend(own::process_families(&BUILD, self.started, &self.process.read()));
         let own = Bytes::from(encode(&families));
         let pieces = [&blend.outcome.page[..], &[blend.derived.clone(), own]].concat();
         Answer { up: round.main.result.is_ok() && !blend.broke, pieces }
@@ -231,7 +233,7 @@ impl Scraper {
     fn facts(&self) -> impl FnOnce() -> HostFacts + Send + 'static {
         let upstream_is_local = self.targets().all(|target| target.client.options().address.is_local());
         let host = Arc::clone(&self.host);
-        move || HostFacts { upstream_is_local, ..host.look(std::time::Instant::now()).facts }
+        move || HostFacts { upstream_is_local, ..host.facts(std::time::Instant::now()) }
     }
 
     /// How the event streams are; none where none are followed.
