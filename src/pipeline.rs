@@ -12,7 +12,7 @@ use crate::bound::Resolved;
 use crate::correct::Corrected;
 use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
-use crate::exposition::{Counts, Edit, Exposition, LineNote, named_lines};
+use crate::exposition::{Counts, Edit, Exposition, LineNote, has_sample, named_lines};
 use crate::family::Family;
 use crate::model::{EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
@@ -171,15 +171,16 @@ pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
 }
 
 /// Whether a page is nothing but lines that cannot be passed on: an error page in plain text, or something binary.
-/// A good page is told by its first lines.
 pub fn is_garbage(body: &Bytes, format: Format) -> bool {
-    let counts = |body: &Bytes| Exposition::scan(&text(body, format), &dialect::NAMES).counts;
-    let beginning = memchr::memrchr(b'\n', &body[..body.len().min(BEGINNING)]).map_or(0, |end| end + 1);
-    if counts(&body.slice(..beginning)).samples > 0 {
-        return false;
-    }
-    let counts = counts(body);
+    let counts = Exposition::scan(&text(body, format), &dialect::NAMES).counts;
     counts.samples == 0 && counts.dropped > 0
+}
+
+/// Whether the first lines have a sample in them, as those of a good page have: that is told much sooner than whether
+/// [`is_garbage`], and rules it out.
+pub fn begins_well(body: &Bytes, format: Format) -> bool {
+    let beginning = memchr::memrchr(b'\n', &body[..body.len().min(BEGINNING)]).map_or(0, |end| end + 1);
+    has_sample(&text(&body.slice(..beginning), format))
 }
 
 /// How much of a page is looked at first.

@@ -9,9 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-/// The largest page that is worked on where it came in. Real pages have less; a hostile one of this size costs some
-/// ten milliseconds.
-pub(super) const SMALL: usize = 256 << 10;
+/// The largest page that is worked on where it came in. Pages of up to eight engines have less; the most hostile one of
+/// this size costs a tenth of a second.
+pub(super) const SMALL: usize = 512 << 10;
 
 /// The turn to work on large pages of one upstream: one piece of work has it at a time, so that work which nobody waits
 /// for any more does not pile up.
@@ -21,6 +21,11 @@ pub(super) struct Turn(Arc<Semaphore>);
 impl Turn {
     pub(super) fn new() -> Turn {
         Turn(Arc::new(Semaphore::new(1)))
+    }
+
+    /// Waits until nobody has it; `false` when somebody still does at the deadline.
+    pub(super) async fn comes(&self, deadline: Instant) -> bool {
+        timeout_at(deadline, self.0.acquire()).await.is_ok()
     }
 
     /// Whether somebody has it.
@@ -76,9 +81,11 @@ mod tests {
         let slow = aside([turn.clone()], soon(), move || gate.recv());
         assert!(slow.await.is_none());
         assert!(turn.is_taken());
+        assert!(!turn.comes(soon()).await);
         assert_eq!(aside([turn.clone()], soon(), || unreachable!("it has no turn")).await, None::<()>);
         open.send(()).unwrap();
         assert_eq!(aside([turn.clone()], in_time(), || 7).await, Some(7));
+        assert!(turn.comes(soon()).await);
         assert!(!turn.is_taken());
     }
 

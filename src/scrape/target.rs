@@ -70,17 +70,20 @@ impl Target {
     /// meanwhile wait for it: so no more than two are held.
     async fn judged(&self, page: Page, began: Instant) -> Result<Source, UpstreamError> {
         let (body, format) = (page.body.clone(), page.format);
-        let is_garbage = if body.len() <= SMALL {
-            pipeline::is_garbage(&body, format)
-        } else {
-            let limit = self.client.options().timeout;
-            let judged = aside([self.turn.clone()], began + limit, move || pipeline::is_garbage(&body, format)).await;
-            judged.ok_or(UpstreamError::Unfinished(limit))?
+        let (is_large, begins_well) = (body.len() > SMALL, pipeline::begins_well(&body, format));
+        let limit = self.client.options().timeout;
+        let is_garbage = match (is_large, begins_well) {
+            (false, _) => Some(!begins_well && pipeline::is_garbage(&body, format)),
+            (true, true) => self.turn.comes(began + limit).await.then_some(false),
+            (true, false) => {
+                aside([self.turn.clone()], began + limit, move || pipeline::is_garbage(&body, format)).await
+            }
         };
-        if is_garbage {
-            return Err(UpstreamError::Content("text that holds no sample".to_owned()));
+        match is_garbage {
+            Some(false) => Ok(Source { name: self.name.clone(), body: page.body, format }),
+            Some(true) => Err(UpstreamError::Content("text that holds no sample".to_owned())),
+            None => Err(UpstreamError::Unfinished(limit)),
         }
-        Ok(Source { name: self.name.clone(), body: page.body, format })
     }
 
     fn fetched(&self, began: Instant, result: Result<Source, UpstreamError>) -> Fetch {
