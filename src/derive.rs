@@ -3,6 +3,8 @@
 //! A row spells name, kind and HELP, and holds the function that gives the value for one engine or tier. To add a
 //! family, add a row here, a line to the README's table, and refresh the goldens.
 
+use std::sync::Arc;
+
 use crate::bound::{Resolved, ResolvedTier};
 use crate::family::{Desc, Family, Labels};
 use crate::model::{EngineId, Fact, ratio};
@@ -192,43 +194,51 @@ pub const DERIVED: &[Derived] = &[
 
 /// Derives all families of all engines.
 pub fn derive(engines: &[Resolved<'_>]) -> Vec<Family> {
-    DERIVED.iter().map(|row| family(row, engines)).collect()
+    let engines: Vec<_> = engines.iter().map(Labelled::new).collect();
+    DERIVED.iter().map(|row| family(row, &engines)).collect()
 }
 
-fn family(row: &Derived, engines: &[Resolved<'_>]) -> Family {
+/// An engine with the labels that its samples have in one family after the other.
+struct Labelled<'a> {
+    resolved: &'a Resolved<'a>,
+    labels: Arc<Labels>,
+    tiers: Vec<(&'a ResolvedTier<'a>, Arc<Labels>)>,
+}
+
+impl<'a> Labelled<'a> {
+    fn new(resolved: &'a Resolved<'a>) -> Labelled<'a> {
+        let id = &resolved.engine.id;
+        let tier = |tier: &'a ResolvedTier<'a>| (tier, with(engine_labels(id), "tier", tier.tier.name.clone()).into());
+        Labelled { resolved, labels: engine_labels(id).into(), tiers: resolved.tiers.iter().map(tier).collect() }
+    }
+}
+
+fn family(row: &Derived, engines: &[Labelled<'_>]) -> Family {
     let mut family = Family::new(row.desc);
     for (at, engine) in engines.iter().enumerate() {
-        let id = &engine.engine.id;
+        let id = &engine.resolved.engine.id;
         match row.samples {
             // Engines stand in the order of their labels, so those of one model are neighbours.
-            Samples::Model(_) if at > 0 && engines[at - 1].engine.id.model_name == id.model_name => {}
+            Samples::Model(_) if at > 0 && engines[at - 1].resolved.engine.id.model_name == id.model_name => {}
             Samples::Model(value) => {
-                if let Some(value) = value(engine) {
+                if let Some(value) = value(engine.resolved) {
                     family.push(vec![("model_name", id.model_name.clone())], value);
                 }
             }
-            Samples::Engine(value) => {
-                if let Some(value) = value(engine) {
-                    family.push(engine_labels(id), value);
-                }
-            }
+            Samples::Engine(value) => family.push(Arc::clone(&engine.labels), value(engine.resolved)),
             Samples::Split(label, values) => {
-                for (name, value) in values(engine) {
+                for (name, value) in values(engine.resolved) {
                     family.push(with(engine_labels(id), label, name), value);
                 }
             }
             Samples::Tier(value) => {
-                for tier in &engine.tiers {
-                    if let Some(value) = value(engine, tier) {
-                        family.push(tier_labels(id, tier), value);
-                    }
+                for (tier, labels) in &engine.tiers {
+                    family.push(Arc::clone(labels), value(engine.resolved, tier));
                 }
             }
             Samples::TierInfo(info) => {
-                for tier in &engine.tiers {
-                    let mut labels = tier_labels(id, tier);
-                    labels.extend(info(tier));
-                    family.push(labels, 1.0);
+                for (tier, labels) in &engine.tiers {
+                    family.push([&labels[..], &info(tier)].concat(), 1.0);
                 }
             }
         }
@@ -242,10 +252,6 @@ pub fn engine_labels(id: &EngineId) -> Labels {
     let mut labels = Vec::with_capacity(3);
     labels.extend([("model_name", id.model_name.clone()), ("engine", id.engine.clone())]);
     labels
-}
-
-fn tier_labels(id: &EngineId, tier: &ResolvedTier<'_>) -> Labels {
-    with(engine_labels(id), "tier", tier.tier.name.clone())
 }
 
 fn with(mut labels: Labels, name: &'static str, value: String) -> Labels {

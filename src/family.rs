@@ -6,6 +6,7 @@
 //! value in messages of its own took a quarter of the instructions of a small scrape.
 
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 /// Whether a family may only rise (until its engine restarts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +72,8 @@ pub type Labels = Vec<(&'static str, String)>;
 pub struct Family {
     /// What it is.
     pub desc: Desc,
-    /// What is known of it now.
-    pub samples: Vec<(Labels, f64)>,
+    /// What is known of it now. Labels are shared: an engine's or a tier's stand in many families.
+    pub samples: Vec<(Arc<Labels>, f64)>,
     /// The same for a histogram.
     pub histograms: Vec<(Labels, Histogram)>,
 }
@@ -102,34 +103,43 @@ impl Family {
     }
 
     /// Adds a sample. Unknown (`None`) and non-finite values add nothing: unknown is an absent sample.
-    pub fn push(&mut self, mut labels: Labels, value: impl Into<Option<f64>>) {
-        match value.into() {
-            Some(value) if value.is_finite() => {
-                labels.retain(|(_, text)| !text.is_empty());
-                self.samples.push((labels, value));
-            }
-            _ => {}
+    pub fn push(&mut self, labels: impl Into<Arc<Labels>>, value: impl Into<Option<f64>>) {
+        let Some(value) = value.into().filter(|value| value.is_finite()) else { return };
+        let mut labels = labels.into();
+        if labels.iter().any(|(_, text)| text.is_empty()) {
+            Arc::make_mut(&mut labels).retain(|(_, text)| !text.is_empty());
         }
+        self.samples.push((labels, value));
     }
 }
 
 /// Writes families in text 0.0.4, in the order given. A family without samples is not written.
 pub fn encode(families: &[Family]) -> String {
     let known = families.iter().filter(|family| !family.samples.is_empty() || !family.histograms.is_empty());
-    let mut page = Text::default();
+    let room = known.clone().map(|family| USUAL + family.desc.help.len() + USUAL * family.samples.len()).sum();
+    let mut page = Text(String::with_capacity(room));
     known.for_each(|family| page.family(family));
     page.0
 }
 
+/// About how many bytes a line of ours has, without its HELP text.
+const USUAL: usize = 128;
+
+/// The value, where it is a whole number that reads the same as one: beyond 2^53 a double has zeros for the last digits.
+fn whole(value: f64) -> Option<u64> {
+    let whole = value as u64;
+    // The sign of a zero is a part of it.
+    (whole < 1 << 53 && (whole as f64).to_bits() == value.to_bits()).then_some(whole)
+}
+
 /// Text 0.0.4 as far as it is written.
-#[derive(Default)]
 struct Text(String);
 
 impl Text {
     fn family(&mut self, family: &Family) {
         let Desc { name, kind, help } = family.desc;
         self.push(&["# HELP ", name, " "]);
-        self.escaped(help, &['\\', '\n']);
+        self.help(help);
         self.push(&["\n# TYPE ", name, " ", kind.word(), "\n"]);
         for (labels, value) in &family.samples {
             self.sample(name, "", labels, None, *value);
@@ -155,17 +165,37 @@ impl Text {
         let mut before = "{";
         for (name, text) in labels.chain(le.map(|edge| ("le", edge))) {
             self.push(&[before, name, "=\""]);
-            self.escaped(text, &['\\', '\n', '"']);
+            self.quoted(text);
             self.push(&["\""]);
             before = ",";
         }
         self.push(&[if before == "{" { " " } else { "} " }]);
-        // Writing into a String cannot fail.
-        let _ = writeln!(self.0, "{value}");
+        // Most values are whole numbers, which are written several times as fast when they are known to be. Writing into a
+        // String cannot fail.
+        let _ = match whole(value) {
+            Some(value) => writeln!(self.0, "{value}"),
+            None => writeln!(self.0, "{value}"),
+        };
     }
 
     fn push(&mut self, parts: &[&str]) {
         parts.iter().for_each(|part| self.0.push_str(part));
+    }
+
+    /// HELP text.
+    fn help(&mut self, text: &str) {
+        match memchr::memchr2(b'\\', b'\n', text.as_bytes()) {
+            None => self.0.push_str(text),
+            Some(_) => self.escaped(text, &['\\', '\n']),
+        }
+    }
+
+    /// The value of a label.
+    fn quoted(&mut self, text: &str) {
+        match memchr::memchr3(b'\\', b'\n', b'"', text.as_bytes()) {
+            None => self.0.push_str(text),
+            Some(_) => self.escaped(text, &['\\', '\n', '"']),
+        }
     }
 
     /// The text with a backslash before each of these characters, a line end as `\n`.
@@ -187,6 +217,17 @@ mod tests {
     use super::*;
 
     const D: Desc = Desc::gauge("kvtier_x_bytes", "Help with a \\ in it.");
+
+    #[test]
+    fn a_whole_number_is_written_as_any_other() {
+        let two_53 = 9_007_199_254_740_992.0_f64;
+        for value in [0.0, -0.0, 1.0, -1.0, 0.5, 1e6, two_53 - 1.0, two_53, two_53 + 2.0, 1.8446744073709552e19, 1e22] {
+            assert_eq!(
+                encode(&[Family::single(D, value)]).lines().last(),
+                Some(format!("{} {value}", D.name).as_str())
+            );
+        }
+    }
 
     #[test]
     fn unknown_is_an_absent_sample_and_an_empty_family_is_not_written() {

@@ -175,7 +175,7 @@ fn labels(recognised: &Recognised) -> Option<Labels> {
 pub fn process_families(build: &Build, started: f64, facts: &ProcessFacts) -> Vec<Family> {
     let mut info = Family::new(BUILD_INFO);
     let labels = [("version", build.version), ("revision", build.revision), ("rustc", build.rustc)];
-    info.push(labels.map(|(name, text)| (name, text.to_owned())).into(), 1.0);
+    info.push(Labels::from(labels.map(|(name, text)| (name, text.to_owned()))), 1.0);
     vec![
         info,
         Family::single(START_TIME, started),

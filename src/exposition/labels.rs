@@ -81,16 +81,22 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 /// Where the quote that ends a label value stands, in text that starts after the opening one.
+#[inline]
 pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
+    let end = first_of(text, b'"', b'\\')?;
+    if text[end] == b'"' { Some(end) } else { closing_quote_behind(text, end) }
+}
+
+/// The same, where the first backslash stands at `at`.
+fn closing_quote_behind(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        at += first_of(text.get(at..)?, b'"', b'\\')?;
         match (text[at], text.get(at + 1)) {
             (b'"', _) => return Some(at),
             // A backslash escapes any byte but a line end; which byte one before a NUL escapes is nobody's business.
             (_, Some(b'\n' | 0)) => return None,
             _ => at += 2,
         }
+        at += first_of(text.get(at..)?, b'"', b'\\')?;
     }
 }
 

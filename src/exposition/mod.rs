@@ -14,6 +14,9 @@ mod window;
 mod words;
 
 pub use labels::{Labels, unescape};
+
+use std::ops::Range;
+
 use line::{Kind, Line};
 use series::Shapes;
 
@@ -49,8 +52,28 @@ pub type NameId = usize;
 #[derive(Debug)]
 pub struct Names {
     /// The names of each length: so few that looking through them is quicker than hashing.
-    by_length: Vec<Vec<(String, NameId)>>,
+    by_length: Vec<Vec<Spelling>>,
     spelled: Vec<&'static str>,
+}
+
+/// One way to write a wanted name.
+#[derive(Clone, Debug)]
+struct Spelling {
+    /// The ends of names tell them apart sooner than their beginnings, which many share.
+    end: [u8; END],
+    text: String,
+    id: NameId,
+}
+
+const END: usize = 8;
+
+/// The last bytes of a name, or as many as there are.
+fn end_of(name: &[u8]) -> [u8; END] {
+    name.last_chunk().copied().unwrap_or_else(|| {
+        let mut end = [0; END];
+        end[..name.len()].copy_from_slice(name);
+        end
+    })
 }
 
 impl Names {
@@ -75,7 +98,8 @@ impl Names {
         if is_new {
             let lengths = self.by_length.len().max(spelling.len() + 1);
             self.by_length.resize(lengths, Vec::new());
-            self.by_length[spelling.len()].push((spelling, id));
+            let end = end_of(spelling.as_bytes());
+            self.by_length[spelling.len()].push(Spelling { end, text: spelling, id });
         }
         is_new
     }
@@ -86,8 +110,9 @@ impl Names {
     }
 
     fn find(&self, name: &[u8]) -> Option<NameId> {
-        let alike = self.by_length.get(name.len())?;
-        alike.iter().find_map(|(known, id)| (known.as_bytes() == name).then_some(*id))
+        let (alike, end) = (self.by_length.get(name.len())?, end_of(name));
+        let is_it = |known: &&Spelling| known.end == end && known.text.as_bytes() == name;
+        alike.iter().find(is_it).map(|known| known.id)
     }
 }
 
@@ -137,6 +162,14 @@ pub struct Counts {
     pub dropped: u64,
 }
 
+/// What a page has of a wanted name.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Where its samples lie.
+    samples: Range<usize>,
+    has_type: bool,
+}
+
 /// A page as read.
 #[derive(Debug)]
 pub struct Exposition<'a> {
@@ -144,6 +177,8 @@ pub struct Exposition<'a> {
     pub body: &'a [u8],
     /// Wanted samples by name, each name's in page order.
     samples: Vec<Sample<'a>>,
+    /// What there is of each wanted name.
+    seen: Vec<Seen>,
     /// HELP and TYPE lines of wanted names, with their line end.
     pub metadata: Vec<(NameId, Metadata, Span)>,
     /// What has to change for the page to be valid text 0.0.4, in page order.
@@ -163,22 +198,36 @@ impl<'a> Exposition<'a> {
         while at < body.len() {
             at = scan.line(at);
         }
-        scan.page.samples.sort_by_key(|sample| sample.name);
+        scan.page.sort();
         scan.page
+    }
+
+    fn sort(&mut self) {
+        self.samples.sort_by_key(|sample| sample.name);
+        self.seen.resize(self.names.spelled.len(), Seen::default());
+        let mut end = 0;
+        for samples in self.samples.chunk_by(|one, next| one.name == next.name) {
+            let start = end;
+            end += samples.len();
+            self.seen[samples[0].name].samples = start..end;
+        }
+        for (name, _, _) in self.metadata.iter().filter(|(_, kind, _)| *kind == Metadata::Type) {
+            self.seen[*name].has_type = true;
+        }
     }
 
     /// The samples of a family (or of a histogram's `_sum`, `_count`), in page order.
     pub fn samples(&self, name: &str) -> &[Sample<'a>] {
-        let Some(id) = self.names.id(name) else { return &[] };
-        let start = self.samples.partition_point(|sample| sample.name < id);
-        let length = self.samples[start..].partition_point(|sample| sample.name == id);
-        &self.samples[start..start + length]
+        self.seen(name).map_or(&[], |seen| &self.samples[seen.samples.clone()])
     }
 
     /// Whether the page knows the family: by a TYPE line or a sample. A HELP line alone proves nothing.
     pub fn has(&self, name: &str) -> bool {
-        let typed = |id| self.metadata.iter().any(|&(known, kind, _)| known == id && kind == Metadata::Type);
-        !self.samples(name).is_empty() || self.names.id(name).is_some_and(typed)
+        self.seen(name).is_some_and(|seen| seen.has_type || !seen.samples.is_empty())
+    }
+
+    fn seen(&self, name: &str) -> Option<&Seen> {
+        Some(&self.seen[self.names.id(name)?])
     }
 
     /// The name as this program spells it.
@@ -239,6 +288,19 @@ fn named_line(Next { line, span, .. }: Next<'_>) -> (Option<&[u8]>, Span) {
     (name, span)
 }
 
+/// Whether any line is a sample, and not one of ours. It looks no further than the first.
+pub fn has_sample(body: &[u8]) -> bool {
+    let (mut at, mut shapes) = (0, Shapes::new(body));
+    while at < body.len() {
+        let Next { line, span, .. } = next_line(body, at, &mut shapes);
+        match line {
+            Line::Sample(sample) if !sample.name.starts_with(OWN_PREFIX) => return true,
+            _ => at = span.end,
+        }
+    }
+    false
+}
+
 struct Scan<'a> {
     page: Exposition<'a>,
     /// 1-based number of the line that starts at this place: that of the last odd line.
@@ -255,6 +317,7 @@ impl<'a> Scan<'a> {
             body,
             // About as many as a real page has wanted ones.
             samples: Vec::with_capacity(body.len() / 1024),
+            seen: Vec::new(),
             metadata: Vec::new(),
             edits: Vec::new(),
             counts: Counts::default(),

@@ -2,6 +2,7 @@
 //! and measure nothing themselves.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -123,7 +124,7 @@ fn unknown(look: &Look, patience: Duration) -> Vec<String> {
 struct Families<'a>(&'a [Family]);
 
 impl<'a> Families<'a> {
-    fn samples(&self, desc: Desc) -> &'a [(Labels, f64)] {
+    fn samples(&self, desc: Desc) -> &'a [(Arc<Labels>, f64)] {
         self.0.iter().find(|family| family.desc == desc).map_or(&[], |family| &family.samples)
     }
 

@@ -202,7 +202,7 @@ struct Known<'a>(&'a [Family]);
 impl<'a> Known<'a> {
     fn all(self, desc: Desc) -> impl Iterator<Item = (&'a Labels, f64)> {
         let families = self.0.iter().filter(move |family| family.desc == desc);
-        families.flat_map(|family| family.samples.iter().map(|(labels, value)| (labels, *value)))
+        families.flat_map(|family| family.samples.iter().map(|(labels, value)| (labels.as_ref(), *value)))
     }
 
     /// The first sample whose labels include these.
