@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::window::first_of;
+use super::words::skip_blanks;
 
 /// The text between a sample's braces, already checked by the line grammar. Reading it cannot fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,13 +69,18 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         // By bytes: names and values are short, and this runs for each label that a dialect asks for.
         let bytes = self.0.as_bytes();
-        let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
-        let start = bytes.iter().position(|b| !is_blank(b) && *b != b',')?;
+        let mut start = 0;
+        while matches!(bytes.get(start)?, b',' | b' ' | b'\t') {
+            start += 1;
+        }
         let equals = start + first_of(&bytes[start..], b'=', b'=')?;
-        let blanks = bytes[start..equals].iter().rev().take_while(|b| is_blank(b)).count();
-        let quote = equals + 2 + bytes[equals + 1..].iter().take_while(|b| is_blank(b)).count();
+        let mut name_end = equals;
+        while matches!(bytes[..name_end].last()?, b' ' | b'\t') {
+            name_end -= 1;
+        }
+        let quote = skip_blanks(bytes, equals + 1) + 1;
         let end = quote + closing_quote(bytes.get(quote..)?)?;
-        let item = (&self.0[start..equals - blanks], &self.0[quote..end]);
+        let item = (&self.0[start..name_end], &self.0[quote..end]);
         self.0 = &self.0[end + 1..];
         Some(item)
     }

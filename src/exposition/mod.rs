@@ -308,6 +308,8 @@ struct Scan<'a> {
     /// Whether the last sample's name is one of ours, and whether it is wanted: neighbours mostly share it.
     own: bool,
     wanted: Option<NameId>,
+    /// Whether it is neither, so that its samples pass.
+    passes: bool,
     shapes: Shapes<'a>,
 }
 
@@ -324,14 +326,18 @@ impl<'a> Scan<'a> {
             notes: Vec::new(),
             names,
         };
-        Scan { page, numbered: (1, 0), own: false, wanted: None, shapes: Shapes::new(body) }
+        Scan { page, numbered: (1, 0), own: false, wanted: None, passes: false, shapes: Shapes::new(body) }
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
     fn line(&mut self, start: usize) -> usize {
         if let Some(sample) = line::next_sample(&self.page.body[start..], &mut self.shapes) {
             let end = start + sample.end + 1;
-            self.sample(&sample, Span { start, end }, start);
+            if sample.has_last_name && self.passes {
+                self.page.counts.samples += 1;
+            } else {
+                self.sample(&sample, Span { start, end }, start);
+            }
             return end;
         }
         let Next { line, end, span } = next_line(self.page.body, start, &mut self.shapes);
@@ -377,6 +383,7 @@ impl<'a> Scan<'a> {
         if !sample.has_last_name {
             self.own = sample.name.starts_with(OWN_PREFIX);
             self.wanted = self.lookup(sample.name);
+            self.passes = !self.own && self.wanted.is_none();
         }
         if self.own {
             return self.edit(span, String::new());

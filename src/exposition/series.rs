@@ -229,6 +229,7 @@ impl Pair<'_> {
     }
 
     /// Goes on behind a part that ends at these places of the two lines.
+    #[inline]
     fn take(&mut self, end_in_last: usize, end: usize) {
         self.shift = end.wrapping_sub(end_in_last);
         let (last, line) = (&self.last[end_in_last..], &self.line[end..]);
@@ -237,6 +238,7 @@ impl Pair<'_> {
     }
 }
 
+#[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (wide_a, wide_b) = (a.as_chunks::<WIDE>().0, b.as_chunks::<WIDE>().0);
     let mut at = WIDE * wide_a.iter().zip(wide_b).take_while(|(a, b)| a == b).count();
@@ -251,7 +253,7 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// How many bytes are held against others at once.
-const WIDE: usize = 32;
+const WIDE: usize = 16;
 
 /// Where the label value ends that starts here, if it has no escapes.
 fn plain_end(text: &[u8]) -> Option<usize> {
@@ -261,9 +263,9 @@ fn plain_end(text: &[u8]) -> Option<usize> {
 /// What the standard library does with a call, which costs more than these few bytes.
 fn starts_with(text: &[u8], start: &[u8]) -> bool {
     let Some(text) = text.get(..start.len()) else { return false };
-    match (text.last_chunk::<16>(), start.last_chunk::<16>()) {
+    match (text.last_chunk::<WIDE>(), start.last_chunk::<WIDE>()) {
         (Some(last), Some(other)) => {
-            let mut pairs = text.as_chunks::<16>().0.iter().zip(start.as_chunks::<16>().0);
+            let mut pairs = text.as_chunks::<WIDE>().0.iter().zip(start.as_chunks::<WIDE>().0);
             pairs.all(|(a, b)| a == b) && last == other
         }
         _ => text == start,
