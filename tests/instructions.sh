@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-ceiling=4060000
+ceiling=2800000
 
 command -v valgrind >/dev/null || { echo "tests/instructions.sh: valgrind is missing: apt-get install valgrind" >&2; exit 1; }
 
