@@ -2,6 +2,7 @@
 
 mod support;
 
+use bytes::Bytes;
 use kvtier_exporter::dialect::NAMES;
 use kvtier_exporter::exposition::Exposition;
 use kvtier_exporter::pipeline::{self, Format, MAIN, Source};
@@ -155,6 +156,16 @@ fn families_of_an_exporter_before_this_one_are_dropped() {
 }
 
 #[test]
+fn a_page_begins_well_where_its_first_lines_have_a_sample_that_is_not_ours() {
+    let begins = |page: &str| pipeline::begins_well(&Bytes::from(page.to_owned()), Format::Text);
+    let far = "# TYPE x gauge\n".repeat(400);
+    assert!(begins("# HELP x y\n\nno sample\nx 1\n") && begins("kvtier_a 1\nx{k=\"1\"} 2\n"));
+    for page in ["", "x 1", "oops\n", "# TYPE x gauge\n", "kvtier_a 1\n", &(far + "x 1\n")] {
+        assert!(!begins(page), "{page:?}");
+    }
+}
+
+#[test]
 fn an_engine_whose_gauge_stands_on_two_pages_in_two_spellings_is_told_of_once() {
     let page = |name: &str| format!("{name}{{engine=\"0\",model_name=\"m\"}} 0.0\n");
     let source = |name: &str, page: String| Source { name: name.to_owned(), body: page.into(), format: Format::Text };
@@ -237,6 +248,12 @@ proptest! {
     }
 
     /// What a line shares with the one before is not checked twice: that must never show.
+    #[test]
+    fn a_page_that_begins_well_is_no_garbage(Page(page) in any_page(), format in any_format()) {
+        let page = Bytes::from(page);
+        prop_assert!(!(pipeline::begins_well(&page, format) && pipeline::is_garbage(&page, format)));
+    }
+
     #[test]
     fn a_line_fares_the_same_among_its_neighbours_as_alone(lines in neighbours()) {
         let alone: Vec<u8> = lines.iter().flat_map(|line| page_of(&process(line.as_bytes(), Format::Text, &uncorrected()))).collect();

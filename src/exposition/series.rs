@@ -1,6 +1,6 @@
-//! The name and labels of one sample, checked, and what a line shares with the one before it.
+//! The name and labels of one sample, checked, and what a line shares with those before it.
 //!
-//! Most lines of a page repeat the line before up to its name and a label value or two (the next bucket of a
+//! Most lines of a page repeat an earlier one up to its name and a label value or two (the next bucket of a
 //! histogram, the next engine of a counter). What repeats has been checked already, so only what differs is looked
 //! at. This is where the scanner's speed comes from; [`Shapes::check`] alone decides, and gives the same answers.
 
@@ -21,7 +21,7 @@ pub(super) struct Series {
     pub(super) odd_escape: bool,
 }
 
-/// How many label values of a line are remembered. A line with more is checked in full, and so is the next.
+/// How many label values of a line are remembered. A line with more is checked in full, and so is one like it.
 const REMEMBERED: usize = 8;
 
 /// A line that was checked in full or in part, as alternating parts: the name and the label values, which may differ in
@@ -311,7 +311,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn a_line_reads_the_same_behind_any_other(lines in prop::collection::vec(line(), 2..8)) {
