@@ -247,13 +247,13 @@ proptest! {
         prop_assert!(torn.is_none(), "{:?}", torn);
     }
 
-    /// What a line shares with the one before is not checked twice: that must never show.
     #[test]
     fn a_page_that_begins_well_is_no_garbage(Page(page) in any_page(), format in any_format()) {
         let page = Bytes::from(page);
         prop_assert!(!(pipeline::begins_well(&page, format) && pipeline::is_garbage(&page, format)));
     }
 
+    /// What a line shares with the one before is not checked twice: that must never show.
     #[test]
     fn a_line_fares_the_same_among_its_neighbours_as_alone(lines in neighbours()) {
         let alone: Vec<u8> = lines.iter().flat_map(|line| page_of(&process(line.as_bytes(), Format::Text, &uncorrected()))).collect();

@@ -1,7 +1,7 @@
 //! One long-lived thread for each collector, and what it last said.
 //!
-//! A scrape calls [`Host::look`], which takes a lock for the time of a copy and never waits for a collector.
-//! A collector that fails is asked again later and later, one that panics is taken as failed, one that blocks
+//! A scrape calls [`Host::facts`] and [`Host::look`], which take a lock for the time of a copy and never wait for a
+//! collector. A collector that fails is asked again later and later, one that panics is taken as failed, one that blocks
 //! costs itself only. The threads are detached: they end with the process, and nothing waits for them.
 
 use std::any::Any;
@@ -136,6 +136,7 @@ impl Host {
             let health = state.health(slot.name, now);
             if let Some(reading) = state.fresh(now) {
                 look.families.extend_from_slice(&reading.families);
+                absorb(&mut look.facts, &reading.facts);
             }
             if let Some((_, reading)) = &state.good {
                 look.families.extend_from_slice(&reading.lasting);
@@ -144,7 +145,6 @@ impl Host {
             look.collectors.push(health);
         }
         look.families.extend(health_families(&look.collectors));
-        look.facts = self.facts(now);
         look
     }
 }

@@ -234,10 +234,10 @@ mod tests {
 
     #[test]
     fn redirects_stay_on_the_same_server() {
-        let here = Address::parse("http://gpu-1:8000/root/metrics").unwrap();
+        let here = Address::parse("http://gpu-1:8000/engine/metrics").unwrap();
         let path = |location: &str| here.redirected(location).map(|there| there.path);
         assert_eq!(path("/metrics/"), Some("/metrics/".into()));
-        assert_eq!(path("metrics/"), Some("/root/metrics/".into()));
+        assert_eq!(path("metrics/"), Some("/engine/metrics/".into()));
         assert_eq!(path("/login?next=http://x/"), Some("/login?next=http://x/".into()));
         assert_eq!(path("http://GPU-1:8000/v2/metrics?x=1"), Some("/v2/metrics?x=1".into()));
         for elsewhere in ["http://gpu-2:8000/metrics", "http://gpu-1:9000/metrics", "https://gpu-1:8000/m", "//gpu-2/m"]
