@@ -12,7 +12,7 @@ use crate::bound::Resolved;
 use crate::correct::Corrected;
 use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
-use crate::exposition::{Counts, Edit, Exposition, LineNote, has_sample, named_lines};
+use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, has_sample, named_lines};
 use crate::family::Family;
 use crate::model::{EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
@@ -92,19 +92,31 @@ pub struct Outcome {
     pub residents: Vec<(EngineId, Resident)>,
     /// What the log should say once.
     pub warnings: Vec<String>,
+    /// The main page was so different from the one that it was read beside that the next one is better read beside the
+    /// [`layout`] of this one.
+    pub is_changed: bool,
 }
 
 /// Runs the whole middle over the pages of one scrape. Without the main page nothing is derived: the engines that the
 /// extras serve are unknown then, and facts would turn up under other labels.
 pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
+    process_beside(Layout::none(), sources, settings, host)
+}
+
+/// The same, and sooner where the main page is much like the one that `layout` is of.
+pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
     let Prepared { bodies, mut reports } = prepare(sources);
-    let mut pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let mut pages: Vec<Exposition<'_>> = Vec::new();
+    for (body, layout) in bodies.iter().zip([layout, Layout::none()]) {
+        pages.push(Exposition::scan_beside(layout, body, &dialect::NAMES));
+    }
     let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
+    let mut is_changed = false;
     if let (Some(report), Some(page)) = (reports.iter_mut().find(|report| report.name == MAIN), pages.first_mut()) {
         report.recognised = match sources {
             [_] => Recognised::from(&snapshot),
@@ -112,6 +124,7 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
         };
         report.counts = std::mem::take(&mut page.counts);
         report.notes = std::mem::take(&mut page.notes);
+        is_changed = page.is_changed;
     }
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
@@ -120,7 +133,13 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
         warnings: warnings(&corrected, &engines, settings),
         reports,
         snapshot,
+        is_changed,
     }
+}
+
+/// The layout of a page, for [`process_beside`].
+pub fn layout(source: &Source) -> Layout {
+    Layout::of(&text(&source.body, source.format), &dialect::NAMES)
 }
 
 /// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.

@@ -8,6 +8,7 @@ use kvtier_exporter::exposition::Exposition;
 use kvtier_exporter::pipeline::{self, Format, MAIN, Source};
 use kvtier_exporter::settings::{HostFacts, Settings};
 use proptest::prelude::*;
+use support::beside::difference;
 use support::captures;
 use support::exporter::{answer_of, families_of, page_of, process};
 use support::own::Own;
@@ -62,7 +63,7 @@ fn disturbed_capture() -> impl Strategy<Value = Vec<u8>> {
 /// Text that is nearly an exposition: much of it is accepted, much of it is not.
 fn nearly_a_page() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
-        "# (HELP|TYPE|UNIT|EOF) ?[a-c:]{0,3} ?(counter|gauge|histogram|untyped|info|x\\\\n)? ?",
+        "# (HELP|TYPE|UNIT|EOF) ?(kvtier_)?[a-c:]{0,3} ?(counter|gauge|histogram|untyped|info|x\\\\n)? ?",
         "[a-c:_]{1,3}(\\{([a-c]=\"[a-c,=#\\} ]{0,4}\",?){0,3}\\})? ?(-?[0-9]{1,3}(\\.5)?|NaN|\\+Inf|x)( [0-9]{1,4})?",
         "kvtier_[a-z]{1,4}(\\{tier=\"ram\"\\})? 1",
         "[ -~\t]{0,30}",
@@ -88,6 +89,60 @@ fn neighbours() -> impl Strategy<Value = Vec<String>> {
     let value = prop_oneof![2 => "[0-9]{1,4}(\\.[0-9])?", 1 => "(bad|NaN|\\+Inf|1e999|1 1\\.5|0\\.0\\.0|7 9|)"];
     let line = (name, labels, value).prop_map(|(name, labels, value)| format!("{name}{{{labels}}} {value}"));
     proptest::collection::vec(line, 1..12)
+}
+
+/// What may happen to a line from one page of a server to the next.
+#[derive(Clone, Debug)]
+enum Change {
+    Value(&'static str),
+    Byte(proptest::sample::Index, u8),
+    Gone,
+    Twice,
+    Behind(Vec<u8>),
+}
+
+/// Two pages of one server, one after the other.
+fn pages_in_turn() -> impl Strategy<Value = (Page, Page)> {
+    let page = prop_oneof![
+        2 => nearly_a_page(),
+        2 => neighbours().prop_map(|lines| lines.join("\n").into_bytes()),
+        1 => disturbed_capture(),
+    ];
+    let value =
+        proptest::sample::select(&["7", "0.0", "123456789.25", "NaN", "-1", "2 1700000000000", "3 1.5", ""][..]);
+    let change = prop_oneof![
+        6 => value.prop_map(Change::Value),
+        2 => (any::<proptest::sample::Index>(), any::<u8>()).prop_map(|(at, byte)| Change::Byte(at, byte)),
+        1 => Just(Change::Gone),
+        1 => Just(Change::Twice),
+        1 => proptest::sample::select(LINES).prop_map(|row| Change::Behind(row.text.to_vec())),
+    ];
+    let changes = proptest::collection::vec((any::<proptest::sample::Index>(), change), 0..8);
+    (page, changes).prop_map(|(page, changes)| (Page(changed(&page, changes)), Page(page)))
+}
+
+fn changed(page: &[u8], changes: Vec<(proptest::sample::Index, Change)>) -> Vec<u8> {
+    let mut lines: Vec<Vec<u8>> = page.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    for (at, change) in changes {
+        let at = at.index(lines.len());
+        match change {
+            Change::Value(value) => {
+                let head = lines[at].iter().rposition(|byte| *byte == b' ').map_or(0, |blank| blank + 1);
+                lines[at].truncate(head);
+                lines[at].extend(value.bytes());
+            }
+            Change::Byte(place, byte) if !lines[at].is_empty() => {
+                let place = place.index(lines[at].len());
+                lines[at][place] = byte;
+            }
+            Change::Byte(_, byte) => lines[at].push(byte),
+            Change::Gone if lines.len() > 1 => drop(lines.remove(at)),
+            Change::Gone => lines[at].clear(),
+            Change::Twice => lines.insert(at, lines[at].clone()),
+            Change::Behind(line) => lines.insert(at + 1, line),
+        }
+    }
+    lines.join(&b'\n')
 }
 
 fn any_page() -> impl Strategy<Value = Page> {
@@ -192,6 +247,27 @@ fn a_value_right_behind_its_name_is_replaced_behind_a_blank() {
     }
 }
 
+/// The page of each capture beside its own layout, and beside those of two others: that is what comes when an engine
+/// starts again with other flags or in another version.
+#[test]
+fn a_capture_reads_the_same_beside_itself_and_others() {
+    let captures = captures::all();
+    for (at, page) in captures.iter().enumerate() {
+        for other in [page, &captures[(at + 1) % captures.len()], &captures[(at + 7) % captures.len()]] {
+            let difference = difference(&page.body, &other.body);
+            assert!(difference.is_none(), "{} beside {}: {difference:?}", page.name, other.name);
+        }
+        let source =
+            |body: &[u8]| Source { name: MAIN.to_owned(), body: Bytes::copy_from_slice(body), format: page.format };
+        let layout = pipeline::layout(&source(&page.body));
+        let later: Vec<u8> = page.body.iter().map(|byte| if *byte == b'1' { b'2' } else { *byte }).collect();
+        let settings = page.settings();
+        let beside = pipeline::process_beside(&layout, &[source(&later)], &settings, &HostFacts::default());
+        let alone = process(&later, page.format, &settings);
+        assert!(answer_of(&beside) == answer_of(&alone) && beside.warnings == alone.warnings, "{}", page.name);
+    }
+}
+
 proptest! {
     // A failing page is printed whole; a file of seeds beside the tests would say less.
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
@@ -245,6 +321,11 @@ proptest! {
         let edits = Exposition::scan(&page, &NAMES).edits;
         let torn = edits.windows(2).find(|pair| pair[0].span.end > pair[1].span.start);
         prop_assert!(torn.is_none(), "{:?}", torn);
+    }
+
+    #[test]
+    fn a_page_reads_the_same_beside_the_one_before((Page(page), Page(before)) in pages_in_turn()) {
+        prop_assert_eq!(difference(&page, &before), None);
     }
 
     #[test]

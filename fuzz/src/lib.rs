@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 
+#[path = "../../tests/support/beside.rs"]
+pub mod beside;
 #[path = "../../tests/support/exporter.rs"]
 pub mod exporter;
 #[path = "../../tests/support/reader.rs"]

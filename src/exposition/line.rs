@@ -132,7 +132,7 @@ pub(super) fn next_sample<'a>(text: &'a [u8], shapes: &mut Shapes<'a>) -> Option
 
 /// How far a sample may go where it does not end with its line: Prometheus lets line ends stand inside quotes. It
 /// bounds the work that a page of unclosed quotes can cause.
-const LONGEST_QUOTE: usize = 64 * 1024;
+pub(super) const LONGEST_QUOTE: usize = 64 * 1024;
 
 fn sample_line<'a>(text: &'a [u8], shapes: &mut Shapes<'a>) -> (Line<'a>, usize) {
     let mut sample = sample_within(text, LONGEST_QUOTE, shapes);

@@ -7,7 +7,9 @@
 //! It knows no family by name: which names are wanted is told by [`Names`]. It writes nothing: what has to
 //! change is a list of [`Edit`]s, carried out by [`crate::rewrite`].
 
+mod compare;
 mod labels;
+mod layout;
 mod line;
 mod names;
 mod scan;
@@ -18,6 +20,7 @@ mod words;
 use std::ops::Range;
 
 pub use labels::{Labels, unescape};
+pub use layout::Layout;
 pub use names::{NameId, Names};
 use scan::Scan;
 pub use scan::{has_sample, named_lines};
@@ -118,13 +121,20 @@ pub struct Exposition<'a> {
     pub counts: Counts,
     /// The first odd lines.
     pub notes: Vec<LineNote>,
+    /// It is so different from the page that it was read beside that it had better have a [`Layout`] of its own.
+    pub is_changed: bool,
     names: &'a Names,
 }
 
 impl<'a> Exposition<'a> {
     /// Reads a page. Any bytes are a page.
     pub fn scan(body: &'a [u8], names: &'a Names) -> Exposition<'a> {
-        let mut page = Scan::new(body, names).page();
+        Exposition::scan_beside(Layout::none(), body, names)
+    }
+
+    /// The same, and sooner where the page is much like the one that `layout` is of, which was made for these names.
+    pub fn scan_beside(layout: &Layout, body: &'a [u8], names: &'a Names) -> Exposition<'a> {
+        let mut page = Scan::new(body, names, layout).page();
         page.sort();
         page
     }

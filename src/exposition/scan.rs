@@ -1,5 +1,6 @@
 //! The way through a page, line by line: what passes, what has to change, what is kept for a dialect.
 
+use super::layout::{Layout, Walk, What};
 use super::line::{self, Kind, Line};
 use super::names::{NameId, Names};
 use super::series::Shapes;
@@ -12,18 +13,32 @@ const NOTES: usize = 20;
 const NOTE_LENGTH: usize = 160;
 
 /// Families of ours in the page come from another exporter in front of it; ours replace them.
-const OWN_PREFIX: &[u8] = b"kvtier_";
-
-/// One line of a page.
-struct Next<'a> {
-    line: Line<'a>,
-    /// Where its line end starts: LF, CR LF or the end of the page.
-    end: usize,
-    /// The whole of it, with its line end.
-    span: Span,
+pub(super) fn is_own(name: &[u8]) -> bool {
+    name.starts_with(b"kvtier_")
 }
 
-fn next_line<'a>(body: &'a [u8], start: usize, shapes: &mut Shapes<'a>) -> Next<'a> {
+/// One line of a page.
+pub(super) struct Next<'a> {
+    pub(super) line: Line<'a>,
+    /// Where its line end starts: LF, CR LF or the end of the page.
+    pub(super) end: usize,
+    /// The whole of it, with its line end.
+    pub(super) span: Span,
+}
+
+/// The line that starts at `start`.
+pub(super) fn next_line<'a>(body: &'a [u8], start: usize, shapes: &mut Shapes<'a>) -> Next<'a> {
+    match line::next_sample(&body[start..], shapes) {
+        Some(sample) => {
+            let end = start + sample.end;
+            Next { line: Line::Sample(sample), end, span: Span { start, end: end + 1 } }
+        }
+        None => other_line(body, start, shapes),
+    }
+}
+
+/// The same, where it is no sample that repeats another.
+fn other_line<'a>(body: &'a [u8], start: usize, shapes: &mut Shapes<'a>) -> Next<'a> {
     let (line, end) = line::read(&body[start..], shapes);
     let end = start + end;
     let line_end = match &body[end..] {
@@ -38,13 +53,12 @@ fn next_line<'a>(body: &'a [u8], start: usize, shapes: &mut Shapes<'a>) -> Next<
 pub fn named_lines(body: &[u8]) -> impl Iterator<Item = (Option<&[u8]>, Span)> {
     let (mut at, mut shapes) = (0, Shapes::new(body));
     std::iter::from_fn(move || {
-        let rest = body.get(at..).filter(|rest| !rest.is_empty())?;
-        let (name, span) = match line::next_sample(rest, &mut shapes) {
-            Some(sample) => (Some(sample.name), Span { start: at, end: at + sample.end + 1 }),
-            None => named_line(next_line(body, at, &mut shapes)),
-        };
-        at = span.end;
-        Some((name, span))
+        if at == body.len() {
+            return None;
+        }
+        let named = named_line(next_line(body, at, &mut shapes));
+        at = named.1.end;
+        Some(named)
     })
 }
 
@@ -63,7 +77,7 @@ pub fn has_sample(body: &[u8]) -> bool {
     while at < body.len() {
         let Next { line, span, .. } = next_line(body, at, &mut shapes);
         match line {
-            Line::Sample(sample) if !sample.name.starts_with(OWN_PREFIX) => return true,
+            Line::Sample(sample) if !is_own(sample.name) => return true,
             _ => at = span.end,
         }
     }
@@ -71,7 +85,7 @@ pub fn has_sample(body: &[u8]) -> bool {
 }
 
 /// A page as far as it is read.
-pub(super) struct Scan<'a> {
+pub(super) struct Scan<'a, 'l> {
     page: Exposition<'a>,
     /// 1-based number of the line that starts at this place: that of the last odd line.
     numbered: (usize, usize),
@@ -81,10 +95,12 @@ pub(super) struct Scan<'a> {
     /// Whether it is neither, so that its samples pass.
     passes: bool,
     shapes: Shapes<'a>,
+    /// The way along the page that this one is held against.
+    walk: Walk<'l>,
 }
 
-impl<'a> Scan<'a> {
-    pub(super) fn new(body: &'a [u8], names: &'a Names) -> Scan<'a> {
+impl<'a, 'l> Scan<'a, 'l> {
+    pub(super) fn new(body: &'a [u8], names: &'a Names, layout: &'l Layout) -> Scan<'a, 'l> {
         let page = Exposition {
             body,
             // About as many as a real page has wanted ones.
@@ -94,18 +110,43 @@ impl<'a> Scan<'a> {
             edits: Vec::new(),
             counts: Counts::default(),
             notes: Vec::new(),
+            is_changed: false,
             names,
         };
-        Scan { page, numbered: (1, 0), own: false, wanted: None, passes: false, shapes: Shapes::new(body) }
+        let (shapes, walk) = (Shapes::new(body), layout.walk());
+        Scan { page, numbered: (1, 0), own: false, wanted: None, passes: false, shapes, walk }
     }
 
     /// Reads all lines.
     pub(super) fn page(mut self) -> Exposition<'a> {
         let mut at = 0;
         while at < self.page.body.len() {
-            at = self.line(at);
+            at = self.known_line(at).unwrap_or_else(|| self.line(at));
         }
+        self.page.is_changed = self.walk.is_astray(self.page.body);
         self.page
+    }
+
+    /// Reads the line that starts at `start`, if the layout has it, and returns where the next one starts.
+    #[inline]
+    fn known_line(&mut self, start: usize) -> Option<usize> {
+        let body = self.page.body;
+        let known = self.walk.step(&body[start..])?;
+        let head = known.head_at(start);
+        match known.what {
+            What::Text => return Some(head.end),
+            What::Metadata(name, kind) => {
+                self.page.metadata.push((name, kind, head));
+                return Some(head.end);
+            }
+            What::Unread | What::Wanted(_) => {}
+        }
+        let value = Span { start: head.end, end: head.end + line::ended_number(&body[head.end..])? };
+        self.page.counts.samples += 1;
+        if let What::Wanted(name) = known.what {
+            self.keep(name, known.labels_at(start), value, Span { start, end: value.end + 1 });
+        }
+        Some(value.end + 1)
     }
 
     /// Reads the line that starts at `start` and returns where the next one starts.
@@ -119,7 +160,7 @@ impl<'a> Scan<'a> {
             }
             return end;
         }
-        let Next { line, end, span } = next_line(self.page.body, start, &mut self.shapes);
+        let Next { line, end, span } = other_line(self.page.body, start, &mut self.shapes);
         self.take(line, span, start);
         // An edit that takes out the line has taken its line end too.
         let gone = self.page.edits.last().is_some_and(|edit| edit.span.end > end);
@@ -135,7 +176,7 @@ impl<'a> Scan<'a> {
             Line::EndMark => self.edit(span, String::new()),
             Line::Help { name } => self.metadata(name, Metadata::Help, span),
             Line::Type { name, kind, kind_at } => {
-                if let (Kind::OpenMetrics(kind), false) = (kind, name.starts_with(OWN_PREFIX)) {
+                if let (Kind::OpenMetrics(kind), false) = (kind, is_own(name)) {
                     self.edit(Span { start: start + kind_at.0, end: start + kind_at.1 }, kind.to_owned());
                 }
                 self.metadata(name, Metadata::Type, span);
@@ -150,7 +191,7 @@ impl<'a> Scan<'a> {
     }
 
     fn metadata(&mut self, name: &'a [u8], kind: Metadata, span: Span) {
-        if name.starts_with(OWN_PREFIX) {
+        if is_own(name) {
             self.edit(span, String::new());
         } else if let Some(id) = self.lookup(name) {
             self.page.metadata.push((id, kind, span));
@@ -160,7 +201,7 @@ impl<'a> Scan<'a> {
     #[inline]
     fn sample(&mut self, sample: &line::Sample<'a>, span: Span, start: usize) {
         if !sample.has_last_name {
-            self.own = sample.name.starts_with(OWN_PREFIX);
+            self.own = is_own(sample.name);
             self.wanted = self.lookup(sample.name);
             self.passes = !self.own && self.wanted.is_none();
         }
@@ -178,17 +219,16 @@ impl<'a> Scan<'a> {
             self.note(span, "a label value has an escape that the format does not know");
         }
         if let Some(name) = self.wanted {
-            self.keep(name, sample, span, start);
+            let place = |(from, to): (usize, usize)| Span { start: start + from, end: start + to };
+            self.keep(name, place(sample.labels), place(sample.value_at), span);
         }
     }
 
-    fn keep(&mut self, name: NameId, sample: &line::Sample<'a>, span: Span, start: usize) {
-        let value_at = Span { start: start + sample.value_at.0, end: start + sample.value_at.1 };
+    fn keep(&mut self, name: NameId, labels: Span, value_at: Span, line: Span) {
         // The grammar has checked the labels as UTF-8 and the value as a number.
-        let labels = Span { start: start + sample.labels.0, end: start + sample.labels.1 };
         let labels = std::str::from_utf8(labels.of(self.page.body)).ok();
         if let (Some(labels), Some(value)) = (labels, line::number(value_at.of(self.page.body))) {
-            self.page.samples.push(Sample { name, labels: Labels::new(labels), value, line: span, value_at });
+            self.page.samples.push(Sample { name, labels: Labels::new(labels), value, line, value_at });
         }
     }
 

@@ -4,6 +4,9 @@
 //! histogram, the next engine of a counter). What repeats has been checked already, so only what differs is looked
 //! at. This is where the scanner's speed comes from; [`Shapes::check`] alone decides, and gives the same answers.
 
+use std::cell::OnceCell;
+
+use super::compare::{common_prefix, starts_with};
 use super::labels::{Labels, closing_quote};
 use super::line::{Refusal, ended_number};
 use super::window::first_of;
@@ -52,8 +55,9 @@ pub(super) struct Shapes<'a> {
     shapes: [Shape<'a>; 2],
     /// Which of them is the last line's.
     last: usize,
-    /// The whole page is valid UTF-8, so no part of it has to be checked again.
-    page_is_utf8: bool,
+    page: &'a [u8],
+    /// The whole page is valid UTF-8, so no part of it has to be checked again. It is looked at when that is asked for.
+    page_is_utf8: OnceCell<bool>,
 }
 
 /// A sample that repeats another up to its values, as places in its line.
@@ -68,8 +72,8 @@ pub(super) struct Repeat {
 }
 
 impl<'a> Shapes<'a> {
-    pub(super) fn new(page: &[u8]) -> Shapes<'a> {
-        Shapes { shapes: Default::default(), last: 0, page_is_utf8: std::str::from_utf8(page).is_ok() }
+    pub(super) fn new(page: &'a [u8]) -> Shapes<'a> {
+        Shapes { shapes: Default::default(), last: 0, page, page_is_utf8: OnceCell::new() }
     }
 
     /// The answer for a line that differs from one of the last two shapes in its name and in values only, where those
@@ -91,7 +95,8 @@ impl<'a> Shapes<'a> {
 
     /// Checks name and labels in full, and says of what shape the line is.
     pub(super) fn check(&self, line: &'a [u8]) -> Result<(Series, Shape<'a>), Refusal> {
-        let mut shape = Shape { is_sure: self.page_is_utf8, ..Shape::default() };
+        let is_utf8 = self.page_is_utf8.get_or_init(|| std::str::from_utf8(self.page).is_ok());
+        let mut shape = Shape { is_sure: *is_utf8, ..Shape::default() };
         Ok((shape.check(line)?, shape))
     }
 
@@ -238,38 +243,9 @@ impl Pair<'_> {
     }
 }
 
-#[inline]
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let (wide_a, wide_b) = (a.as_chunks::<WIDE>().0, b.as_chunks::<WIDE>().0);
-    let mut at = WIDE * wide_a.iter().zip(wide_b).take_while(|(a, b)| a == b).count();
-    while let (Some(a), Some(b)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
-        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differing != 0 {
-            return at + differing.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
-}
-
-/// How many bytes are held against others at once.
-const WIDE: usize = 16;
-
 /// Where the label value ends that starts here, if it has no escapes.
 fn plain_end(text: &[u8]) -> Option<usize> {
     first_of(text, b'"', b'\\').filter(|end| text[*end] == b'"')
-}
-
-/// What the standard library does with a call, which costs more than these few bytes.
-fn starts_with(text: &[u8], start: &[u8]) -> bool {
-    let Some(text) = text.get(..start.len()) else { return false };
-    match (text.last_chunk::<WIDE>(), start.last_chunk::<WIDE>()) {
-        (Some(last), Some(other)) => {
-            let mut pairs = text.as_chunks::<WIDE>().0.iter().zip(start.as_chunks::<WIDE>().0);
-            pairs.all(|(a, b)| a == b) && last == other
-        }
-        _ => text == start,
-    }
 }
 
 fn has_odd_escape(value: &[u8]) -> bool {
@@ -334,17 +310,6 @@ mod tests {
                     last_name = &line[..series.name_end];
                 }
             }
-        }
-    }
-
-    #[test]
-    fn what_two_lines_have_in_common_ends_at_the_first_byte_that_differs() {
-        let line = b"0123456789abcdef0123456789abcdef0123456";
-        for at in 0..line.len() {
-            let mut other = *line;
-            other[at] = b'X';
-            assert_eq!(common_prefix(line, &other), at);
-            assert_eq!(common_prefix(&line[..at], line), at);
         }
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::aside::Turn;
 use super::target::Fetch;
 use crate::events::{Events, ledger::Told};
+use crate::exposition::Layout;
 use crate::family::encode;
 use crate::pipeline::{self, Outcome, PageReport, Source};
 use crate::settings::{HostFacts, Settings};
@@ -61,6 +62,21 @@ impl Round {
         blend
     }
 
+    /// What the pipeline makes of the pages, read beside the layout of the main upstream's. Where that page is another one
+    /// now, the next is read beside this one.
+    fn process(&self, sources: &[Source], settings: &Settings, facts: &HostFacts) -> Outcome {
+        let layout = Arc::clone(&self.layout());
+        let outcome = pipeline::process_beside(&layout, sources, settings, facts);
+        if let Some(main) = sources.first().filter(|_| outcome.is_changed) {
+            *self.layout() = Arc::new(pipeline::layout(main));
+        }
+        outcome
+    }
+
+    fn layout(&self) -> MutexGuard<'_, Arc<Layout>> {
+        self.main.layout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Not to be held for long: the thread that answers everybody takes it too.
     fn last(&self) -> MutexGuard<'_, Option<Arc<Blend>>> {
         self.main.blend.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,7 +89,7 @@ impl Blend {
         facts.streams = events.map(|events| events.streams(&statuses)).unwrap_or_default();
         let sources: Vec<Source> = round.fetches().filter_map(|fetch| fetch.result.as_ref().ok()).cloned().collect();
         // The pipeline is pure: nothing of it is left half done behind a panic.
-        let outcome = catch_unwind(AssertUnwindSafe(|| pipeline::process(&sources, settings, &facts)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| round.process(&sources, settings, &facts)));
         let (mut outcome, broke) = outcome.map_or_else(|_| (Outcome::default(), true), |outcome| (outcome, false));
         let mut told = Vec::new();
         if let Some(events) = events {
@@ -98,5 +114,41 @@ impl Blend {
     /// What the pipeline says of an upstream's page.
     pub(super) fn report(&self, upstream: &str) -> Option<&PageReport> {
         self.outcome.reports.iter().find(|report| report.name == upstream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pipeline::{Format, MAIN};
+    use crate::scrape::target::Target;
+    use crate::upstream::{Address, Client, Options, TlsOptions};
+
+    fn target() -> Target {
+        let options = Options {
+            address: Address::parse("127.0.0.1:1").unwrap(),
+            timeout: Duration::from_secs(1),
+            max_bytes: 1000,
+            min_interval: Duration::ZERO,
+            secret: None,
+            tls: TlsOptions::default(),
+        };
+        Target::new(MAIN.to_owned(), Client::new(options).unwrap())
+    }
+
+    #[test]
+    fn a_page_is_read_beside_the_one_before_until_it_is_another_one() {
+        let target = target();
+        let is_changed = |page: &str| {
+            let source = Source { name: MAIN.to_owned(), body: page.to_owned().into(), format: Format::Text };
+            let main = Arc::new(target.fetched(tokio::time::Instant::now(), Ok(source)));
+            let round = Round { main, extras: Vec::new() };
+            round.blend(&Settings::default(), None, HostFacts::default).outcome.is_changed
+        };
+        assert!(is_changed("a 1\nb 1\n"));
+        assert!(!is_changed("a 2\nb 2\n") && !is_changed("a 3\nb 3\n"));
+        assert!(is_changed("a 3\nc 3\n") && !is_changed("a 4\nc 4\n"));
     }
 }

@@ -7,6 +7,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test crate uses another part, and none exports it")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
+pub mod beside;
 pub mod bodies;
 pub mod captures;
 pub mod damage;
