@@ -4,7 +4,7 @@
 //! restart of the exporter change nothing.
 
 use std::collections::{BTreeSet, HashSet};
-use std::slice;
+use std::{iter, slice};
 
 use bytes::Bytes;
 
@@ -92,9 +92,8 @@ pub struct Outcome {
     pub residents: Vec<(EngineId, Resident)>,
     /// What the log should say once.
     pub warnings: Vec<String>,
-    /// The main page was so different from the one that it was read beside that the next one is better read beside the
-    /// [`layout`] of this one.
-    pub is_changed: bool,
+    /// The layout was of little help with the main page: the next one may be better read beside the [`layout`] of this one.
+    pub is_unfamiliar: bool,
 }
 
 /// Runs the whole middle over the pages of one scrape. Without the main page nothing is derived: the engines that the
@@ -106,17 +105,17 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
 /// The same, and sooner where the main page is much like the one that `layout` is of.
 pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
     let Prepared { bodies, mut reports } = prepare(sources);
-    let mut pages: Vec<Exposition<'_>> = Vec::new();
-    for (body, layout) in bodies.iter().zip([layout, Layout::none()]) {
-        pages.push(Exposition::scan_beside(layout, body, &dialect::NAMES));
-    }
+    let layouts = iter::once(layout).chain(iter::repeat(Layout::none()));
+    let pages = bodies.iter().zip(layouts);
+    let mut pages: Vec<_> =
+        pages.map(|(body, layout)| Exposition::scan_beside(layout, body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
     let corrected = correct_all(&pages, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
-    let mut is_changed = false;
+    let mut is_unfamiliar = false;
     if let (Some(report), Some(page)) = (reports.iter_mut().find(|report| report.name == MAIN), pages.first_mut()) {
         report.recognised = match sources {
             [_] => Recognised::from(&snapshot),
@@ -124,7 +123,7 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
         };
         report.counts = std::mem::take(&mut page.counts);
         report.notes = std::mem::take(&mut page.notes);
-        is_changed = page.is_changed;
+        is_unfamiliar = page.is_unfamiliar;
     }
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
@@ -133,13 +132,17 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
         warnings: warnings(&corrected, &engines, settings),
         reports,
         snapshot,
-        is_changed,
+        is_unfamiliar,
     }
 }
 
-/// The layout of a page, for [`process_beside`].
+/// The layout of a page, for [`process_beside`]. A page in OpenMetrics has none: to turn it into text costs more than to
+/// read it.
 pub fn layout(source: &Source) -> Layout {
-    Layout::of(&text(&source.body, source.format), &dialect::NAMES)
+    if is_openmetrics(&source.body, source.format) {
+        return Layout::default();
+    }
+    Layout::of(&source.body, &dialect::NAMES)
 }
 
 /// Says how [`process`] came to its result for the same inputs, for people: the text of `/debug`.
@@ -244,10 +247,14 @@ fn prepare(sources: &[Source]) -> Prepared {
 /// The page in text 0.0.4. A page that says it is text is taken at its word; its single OpenMetrics constructs
 /// are mended by the scanner.
 pub fn text(body: &Bytes, format: Format) -> Bytes {
+    if is_openmetrics(body, format) { openmetrics::to_text(body).into() } else { body.clone() }
+}
+
+fn is_openmetrics(body: &[u8], format: Format) -> bool {
     match format {
-        Format::OpenMetrics => openmetrics::to_text(body).into(),
-        Format::Unsaid if openmetrics::is_openmetrics(body) => openmetrics::to_text(body).into(),
-        Format::Unsaid | Format::Text => body.clone(),
+        Format::OpenMetrics => true,
+        Format::Unsaid => openmetrics::is_openmetrics(body),
+        Format::Text => false,
     }
 }
 

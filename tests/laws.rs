@@ -64,7 +64,7 @@ fn disturbed_capture() -> impl Strategy<Value = Vec<u8>> {
 fn nearly_a_page() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         "# (HELP|TYPE|UNIT|EOF) ?(kvtier_)?[a-c:]{0,3} ?(counter|gauge|histogram|untyped|info|x\\\\n)? ?",
-        "[a-c:_]{1,3}(\\{([a-c]=\"[a-c,=#\\} ]{0,4}\",?){0,3}\\})? ?(-?[0-9]{1,3}(\\.5)?|NaN|\\+Inf|x)( [0-9]{1,4})?",
+        "[a-c:_]{1,3}(\\{([a-c]=\"[a-c,=#\\} ]{0,4}\",?){0,3}\\})? ?([-+]?[0-9]{1,3}(\\.5)?|\\.5|NaN|\\+Inf|x)( [0-9]{1,4})?",
         "kvtier_[a-z]{1,4}(\\{tier=\"ram\"\\})? 1",
         "[ -~\t]{0,30}",
     ];
@@ -95,6 +95,8 @@ fn neighbours() -> impl Strategy<Value = Vec<String>> {
 #[derive(Clone, Debug)]
 enum Change {
     Value(&'static str),
+    /// What stands before the last number, or the first byte of that, goes or comes.
+    Start(usize, Option<u8>),
     Byte(proptest::sample::Index, u8),
     Gone,
     Twice,
@@ -104,14 +106,16 @@ enum Change {
 /// Two pages of one server, one after the other.
 fn pages_in_turn() -> impl Strategy<Value = (Page, Page)> {
     let page = prop_oneof![
-        2 => nearly_a_page(),
-        2 => neighbours().prop_map(|lines| lines.join("\n").into_bytes()),
+        6 => nearly_a_page(),
+        4 => neighbours().prop_map(|lines| lines.join("\n").into_bytes()),
         1 => disturbed_capture(),
     ];
     let value =
         proptest::sample::select(&["7", "0.0", "123456789.25", "NaN", "-1", "2 1700000000000", "3 1.5", ""][..]);
     let change = prop_oneof![
         6 => value.prop_map(Change::Value),
+        6 => (0_usize..2, proptest::option::of(proptest::sample::select(&b" +-.1"[..])))
+            .prop_map(|(before, byte)| Change::Start(before, byte)),
         2 => (any::<proptest::sample::Index>(), any::<u8>()).prop_map(|(at, byte)| Change::Byte(at, byte)),
         1 => Just(Change::Gone),
         1 => Just(Change::Twice),
@@ -130,6 +134,15 @@ fn changed(page: &[u8], changes: Vec<(proptest::sample::Index, Change)>) -> Vec<
                 let head = lines[at].iter().rposition(|byte| *byte == b' ').map_or(0, |blank| blank + 1);
                 lines[at].truncate(head);
                 lines[at].extend(value.bytes());
+            }
+            Change::Start(before, byte) => {
+                let digits = lines[at].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+                let place = (lines[at].len() - digits).saturating_sub(before);
+                match byte {
+                    Some(byte) => lines[at].insert(place, byte),
+                    None if place < lines[at].len() => drop(lines[at].remove(place)),
+                    None => {}
+                }
             }
             Change::Byte(place, byte) if !lines[at].is_empty() => {
                 let place = place.index(lines[at].len());
@@ -324,11 +337,6 @@ proptest! {
     }
 
     #[test]
-    fn a_page_reads_the_same_beside_the_one_before((Page(page), Page(before)) in pages_in_turn()) {
-        prop_assert_eq!(difference(&page, &before), None);
-    }
-
-    #[test]
     fn a_page_that_begins_well_is_no_garbage(Page(page) in any_page(), format in any_format()) {
         let page = Bytes::from(page);
         prop_assert!(!(pipeline::begins_well(&page, format) && pipeline::is_garbage(&page, format)));
@@ -348,5 +356,15 @@ proptest! {
         };
         // A plain comment between two lines parts the neighbours and means nothing.
         prop_assert_eq!(stored(&lines.join("\n")), stored(&lines.join("\n#\nzz 1\n")));
+    }
+}
+
+proptest! {
+    // Two pages have to fit each other for anything to show: most do not.
+    #![proptest_config(ProptestConfig { cases: 2500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_page_reads_the_same_beside_the_one_before((Page(page), Page(before)) in pages_in_turn()) {
+        prop_assert_eq!(difference(&page, &before), None);
     }
 }

@@ -16,8 +16,6 @@ pub struct Layout {
     /// A copy: the memory that the page came in is wanted for the next one.
     page: Vec<u8>,
     lines: Vec<Known>,
-    /// How many lines have to be looked at each time.
-    odd: usize,
 }
 
 /// A line that passes as it comes, whatever its value is.
@@ -49,34 +47,38 @@ impl Layout {
     /// The largest page that is laid out. It stays in memory, and that of a larger one is worth more than the time.
     pub const LARGEST: usize = 512 << 10;
 
+    /// The most lines that are known, three times as many as a real page of that size has: they take as much memory as it.
+    const MOST_LINES: usize = Layout::LARGEST / size_of::<Known>();
+
     /// That of an empty page.
     pub fn none() -> &'static Layout {
-        static NONE: Layout = Layout { page: Vec::new(), lines: Vec::new(), odd: 0 };
+        static NONE: Layout = Layout { page: Vec::new(), lines: Vec::new() };
         &NONE
     }
 
-    /// The layout of a page from which these names are wanted. One that is larger than [`Layout::LARGEST`] has none.
+    /// The layout of a page from which these names are wanted. One that is larger than [`Layout::LARGEST`], or has very many
+    /// lines, has none.
     pub fn of(page: &[u8], names: &Names) -> Layout {
+        let (mut at, mut shapes, mut lines) = (0, Shapes::new(page), Vec::new());
         if page.len() > Layout::LARGEST {
             return Layout::default();
         }
-        let mut layout = Layout { page: page.to_vec(), lines: Vec::new(), odd: 0 };
-        let (mut at, mut shapes) = (0, Shapes::new(page));
         while at < page.len() {
             let next = next_line(page, at, &mut shapes);
-            let ends_plainly = next.span.end == next.end + 1;
-            match Known::new(&next.line, next.span, names).filter(|_| ends_plainly) {
-                Some(known) => layout.lines.push(known),
-                None => layout.odd += 1,
+            if next.span.end == next.end + 1 {
+                lines.extend(Known::new(&next.line, next.span, names));
+            }
+            if lines.len() > Layout::MOST_LINES {
+                return Layout::default();
             }
             at = next.span.end;
         }
-        layout
+        Layout { page: page.to_vec(), lines }
     }
 
     /// The way along this page, beside another one.
     pub(super) fn walk(&self) -> Walk<'_> {
-        Walk { layout: self, next: 0, missed: 0, unknown: 0 }
+        Walk { layout: self, next: 0, missed: 0 }
     }
 }
 
@@ -88,14 +90,18 @@ impl Known {
             Line::Blank | Line::Comment => What::Text,
             Line::Help { name } if !is_own(name) => metadata(name, Metadata::Help),
             Line::Type { name, kind: Kind::Text, .. } if !is_own(name) => metadata(name, Metadata::Type),
-            Line::Sample(sample) if !is_own(sample.name) && !sample.odd_escape => {
+            // Right behind its name a value has a sign or a point, and digits there would be the name's.
+            Line::Sample(sample)
+                if !is_own(sample.name) && !sample.odd_escape && sample.value_at.0 > sample.name.len() =>
+            {
                 (head, labels) = (sample.value_at.0, sample.labels);
                 names.find(sample.name).map_or(What::Unread, What::Wanted)
             }
             _ => return None,
         };
         let [start, length, from, to] = [span.start, head, labels.0, labels.1].map(|place| place as u32);
-        // Quotes may span lines up to a limit, which a longer number must not take this one beyond.
+        // Quotes may span lines up to a limit. A number that is not looked at closely has less than 64 digits, so that it
+        // takes no line beyond it.
         (head < LONGEST_QUOTE / 2).then_some(Known { start, head: length, labels: (from, to), what })
     }
 
@@ -118,8 +124,6 @@ pub(super) struct Walk<'l> {
     next: usize,
     /// How many lines of the other page came since.
     missed: usize,
-    /// How many of all its lines were not known.
-    unknown: usize,
 }
 
 impl Walk<'_> {
@@ -135,29 +139,27 @@ impl Walk<'_> {
         Some(*known)
     }
 
-    /// Where lines have changed, and are not new, as many of this page were passed over.
+    /// Looks for the line a little further: those before it may have changed, or one may be gone. Where new ones have come,
+    /// the line behind them is still the next one.
     #[cold]
     fn search(&mut self, text: &[u8]) -> Option<Known> {
-        let place = self.next + self.missed;
-        let found = self.layout.lines.get(place).filter(|known| self.is_at_start(known, text)).copied();
-        if found.is_some() {
-            (self.next, self.missed) = (place + 1, 0);
-        } else {
-            (self.missed, self.unknown) = (self.missed + 1, self.unknown + 1);
+        let (changed, gone) = (self.missed.min(Walk::REACH), 1);
+        for place in [self.next + changed, self.next + gone] {
+            if let Some(known) = self.layout.lines.get(place).filter(|known| self.is_at_start(known, text)) {
+                (self.next, self.missed) = (place + 1, 0);
+                return Some(*known);
+            }
         }
-        found
+        self.missed += 1;
+        None
     }
+
+    /// How many changed lines in a row the way goes on behind.
+    const REACH: usize = 8;
 
     #[inline]
     fn is_at_start(&self, known: &Known, text: &[u8]) -> bool {
         text.starts_with(known.head_at(known.start as usize).of(&self.layout.page))
-    }
-
-    /// Whether so much of the other page was new that it had better be laid out itself: that takes as long as to read it.
-    pub(super) fn is_astray(&self, page: &[u8]) -> bool {
-        let Layout { page: own, lines, odd } = self.layout;
-        let has_grown = page.len().abs_diff(own.len()) > own.len() / 8;
-        page.len() <= Layout::LARGEST && (has_grown || self.unknown > odd + lines.len() / 8)
     }
 }
 
@@ -168,7 +170,7 @@ mod tests {
 
     const PAGE: &str = "# TYPE a gauge\na{x=\"1\"} 1\na{x=\"2\"} 2\n# HELP b B.\nb 3\nc 4\nd 5\ne 6\nf 7\ng 8\n";
 
-    /// How many lines of another page are not known beside [`PAGE`].
+    /// How many lines of another page have no place beside [`PAGE`].
     fn unknown(page: &str) -> usize {
         let layout = Layout::of(PAGE.as_bytes(), &Names::new(["a"]));
         let (mut walk, mut unknown) = (layout.walk(), 0);
@@ -189,28 +191,47 @@ mod tests {
     fn what_comes_behind_new_lines_and_changed_ones_is_known() {
         assert_eq!(unknown(&PAGE.replace("b 3\n", "b 3\nb2 1\nb3 1\nb4 1\n")), 3);
         assert_eq!(unknown(&PAGE.replace("b 3\nc 4\nd", "b2 3\nc2 4\nd")), 2);
-        // Servers hardly ever take lines away, other than with all the rest when they start again.
-        assert_eq!(unknown(&PAGE.replace("# HELP b B.\n", "")), 6);
+        assert_eq!(unknown(&PAGE.replace("# HELP b B.\n", "")), 0);
+        // Behind two that are gone the way is lost.
+        assert_eq!(unknown(&PAGE.replace("# HELP b B.\nb 3\n", "")), 5);
     }
 
     #[test]
-    fn a_page_is_laid_out_anew_when_much_of_it_is_new() {
+    fn a_page_is_unfamiliar_where_more_than_an_eighth_of_it_is_read_in_full() {
         let names = Names::new(["a"]);
-        let is_changed =
-            |layout: &Layout, page: &str| Exposition::scan_beside(layout, page.as_bytes(), &names).is_changed;
         let layout = Layout::of(PAGE.as_bytes(), &names);
-        assert!(is_changed(Layout::none(), PAGE) && !is_changed(&layout, PAGE));
-        assert!(!is_changed(&layout, &PAGE.replace("c 4", "h 4")));
-        assert!(is_changed(&layout, &PAGE.replace("c 4", "h 4").replace("d 5", "i 5")));
-        assert!(is_changed(&layout, &PAGE[..PAGE.len() - 16]) && is_changed(&layout, &format!("{PAGE}{PAGE}")));
-        // What can never be known does not make it worth the time.
-        for odd in
-            [PAGE.replace('\n', "\r\n"), PAGE.replace(" 4", " x").replace(" 5", " 5 1.5").replace("f", "kvtier_f")]
-        {
-            assert!(!is_changed(&Layout::of(odd.as_bytes(), &names), &odd), "{odd}");
+        let is_unfamiliar =
+            |layout: &Layout, page: &str| Exposition::scan_beside(layout, page.as_bytes(), &names).is_unfamiliar;
+        assert!(is_unfamiliar(Layout::none(), PAGE) && !is_unfamiliar(&layout, PAGE) && !is_unfamiliar(&layout, ""));
+        assert!(!is_unfamiliar(&layout, &PAGE.replace("c 4", "h 4")));
+        assert!(is_unfamiliar(&layout, &PAGE.replace("c 4", "h 4").replace("d 5", "i 5")));
+        assert!(is_unfamiliar(&layout, &PAGE.replace("c 4", "c NaN").replace("d 5", "d NaN")));
+        assert!(is_unfamiliar(&layout, &format!("{PAGE}{PAGE}")) && !is_unfamiliar(&layout, &format!("{PAGE}h 1\n")));
+    }
+
+    #[test]
+    fn a_large_page_and_one_of_very_many_lines_have_no_layout() {
+        let names = Names::new(["a"]);
+        let known = |page: String| Layout::of(page.as_bytes(), &names).lines.capacity();
+        assert_eq!(known("a 1\n".repeat(Layout::MOST_LINES)), Layout::MOST_LINES);
+        assert_eq!(known("a 1\n".repeat(Layout::MOST_LINES + 1)), 0);
+        assert_eq!(size_of::<Known>() * Layout::MOST_LINES, Layout::LARGEST);
+        let line = |length: usize| "a".repeat(length - 3) + " 1\n";
+        assert!(known(line(1024).repeat(512)) >= 512);
+        assert_eq!(known(line(1024).repeat(512) + "\n"), 0);
+    }
+
+    /// The digits belong to the name where no blank stands between.
+    #[test]
+    fn a_line_whose_value_stands_right_behind_its_name_is_not_known() {
+        let names = Names::new(["a"]);
+        for (first, second) in [("a-1\n", "a1\n"), ("a.5\n", "a5\n"), ("a+Inf\n", "a7\n")] {
+            let layout = Layout::of(first.as_bytes(), &names);
+            let page = Exposition::scan_beside(&layout, second.as_bytes(), &names);
+            assert_eq!((page.counts.samples, page.counts.dropped), (0, 1), "{second} behind {first}");
         }
-        let large = "a 1\n".repeat(Layout::LARGEST / 4 + 1);
-        assert!(!is_changed(Layout::none(), &large));
+        let layout = Layout::of(b"a{x=\"y\"}-1\n", &names);
+        assert!(layout.walk().step(b"a{x=\"y\"}7\n").is_some());
     }
 
     /// The first page's line ends with its quote's limit and passes; with another digit it would go beyond it.

@@ -121,8 +121,8 @@ pub struct Exposition<'a> {
     pub counts: Counts,
     /// The first odd lines.
     pub notes: Vec<LineNote>,
-    /// It is so different from the page that it was read beside that it had better have a [`Layout`] of its own.
-    pub is_changed: bool,
+    /// The layout that it was read beside was of little help: more than an eighth of the lines had to be read in full.
+    pub is_unfamiliar: bool,
     names: &'a Names,
 }
 

@@ -110,7 +110,7 @@ impl<'a, 'l> Scan<'a, 'l> {
             edits: Vec::new(),
             counts: Counts::default(),
             notes: Vec::new(),
-            is_changed: false,
+            is_unfamiliar: false,
             names,
         };
         let (shapes, walk) = (Shapes::new(body), layout.walk());
@@ -119,11 +119,15 @@ impl<'a, 'l> Scan<'a, 'l> {
 
     /// Reads all lines.
     pub(super) fn page(mut self) -> Exposition<'a> {
-        let mut at = 0;
+        let (mut at, mut lines, mut unknown) = (0, 0, 0);
         while at < self.page.body.len() {
-            at = self.known_line(at).unwrap_or_else(|| self.line(at));
+            at = self.known_line(at).unwrap_or_else(|| {
+                unknown += 1;
+                self.line(at)
+            });
+            lines += 1;
         }
-        self.page.is_changed = self.walk.is_astray(self.page.body);
+        self.page.is_unfamiliar = unknown > lines / 8;
         self.page
     }
 

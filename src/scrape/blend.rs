@@ -7,11 +7,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::aside::Turn;
+use super::beside::Beside;
 use super::target::Fetch;
 use crate::events::{Events, ledger::Told};
-use crate::exposition::Layout;
 use crate::family::encode;
-use crate::pipeline::{self, Outcome, PageReport, Source};
+use crate::pipeline::{self, MAIN, Outcome, PageReport, Source};
 use crate::settings::{HostFacts, Settings};
 
 /// What the upstreams answered to one scrape, the main one first.
@@ -52,29 +52,15 @@ impl Round {
         &self,
         settings: &Settings,
         events: Option<&Events>,
+        beside: &Beside,
         facts: impl FnOnce() -> HostFacts,
     ) -> Arc<Blend> {
         if let Some(blend) = self.last().as_ref().filter(|blend| blend.is_of(&self.extras)) {
             return Arc::clone(blend);
         }
-        let blend = Arc::new(Blend::new(self, settings, events, facts()));
+        let blend = Arc::new(Blend::new(self, settings, events, beside, facts()));
         *self.last() = Some(Arc::clone(&blend));
         blend
-    }
-
-    /// What the pipeline makes of the pages, read beside the layout of the main upstream's. Where that page is another one
-    /// now, the next is read beside this one.
-    fn process(&self, sources: &[Source], settings: &Settings, facts: &HostFacts) -> Outcome {
-        let layout = Arc::clone(&self.layout());
-        let outcome = pipeline::process_beside(&layout, sources, settings, facts);
-        if let Some(main) = sources.first().filter(|_| outcome.is_changed) {
-            *self.layout() = Arc::new(pipeline::layout(main));
-        }
-        outcome
-    }
-
-    fn layout(&self) -> MutexGuard<'_, Arc<Layout>> {
-        self.main.layout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Not to be held for long: the thread that answers everybody takes it too.
@@ -84,12 +70,18 @@ impl Round {
 }
 
 impl Blend {
-    fn new(round: &Round, settings: &Settings, events: Option<&Events>, mut facts: HostFacts) -> Blend {
+    fn new(
+        round: &Round,
+        settings: &Settings,
+        events: Option<&Events>,
+        beside: &Beside,
+        mut facts: HostFacts,
+    ) -> Blend {
         let statuses = events.map(Events::look).unwrap_or_default();
         facts.streams = events.map(|events| events.streams(&statuses)).unwrap_or_default();
         let sources: Vec<Source> = round.fetches().filter_map(|fetch| fetch.result.as_ref().ok()).cloned().collect();
         // The pipeline is pure: nothing of it is left half done behind a panic.
-        let outcome = catch_unwind(AssertUnwindSafe(|| round.process(&sources, settings, &facts)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| process(&sources, settings, beside, &facts)));
         let (mut outcome, broke) = outcome.map_or_else(|_| (Outcome::default(), true), |outcome| (outcome, false));
         let mut told = Vec::new();
         if let Some(events) = events {
@@ -117,38 +109,32 @@ impl Blend {
     }
 }
 
+fn process(sources: &[Source], settings: &Settings, beside: &Beside, facts: &HostFacts) -> Outcome {
+    let outcome = pipeline::process_beside(&beside.layout(), sources, settings, facts);
+    if let Some(main) = sources.first().filter(|source| source.name == MAIN) {
+        beside.note(outcome.is_unfamiliar, || pipeline::layout(main));
+    }
+    outcome
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::pipeline::{Format, MAIN};
-    use crate::scrape::target::Target;
-    use crate::upstream::{Address, Client, Options, TlsOptions};
-
-    fn target() -> Target {
-        let options = Options {
-            address: Address::parse("127.0.0.1:1").unwrap(),
-            timeout: Duration::from_secs(1),
-            max_bytes: 1000,
-            min_interval: Duration::ZERO,
-            secret: None,
-            tls: TlsOptions::default(),
-        };
-        Target::new(MAIN.to_owned(), Client::new(options).unwrap())
-    }
+    use crate::pipeline::Format;
 
     #[test]
-    fn a_page_is_read_beside_the_one_before_until_it_is_another_one() {
-        let target = target();
-        let is_changed = |page: &str| {
-            let source = Source { name: MAIN.to_owned(), body: page.to_owned().into(), format: Format::Text };
-            let main = Arc::new(target.fetched(tokio::time::Instant::now(), Ok(source)));
-            let round = Round { main, extras: Vec::new() };
-            round.blend(&Settings::default(), None, HostFacts::default).outcome.is_changed
+    fn a_page_is_read_beside_those_before_it() {
+        let beside = Beside::default();
+        let is_unfamiliar = |name: &str, page: &str| {
+            let source = Source { name: name.to_owned(), body: page.to_owned().into(), format: Format::Text };
+            process(&[source], &Settings::default(), &beside, &HostFacts::default()).is_unfamiliar
         };
-        assert!(is_changed("a 1\nb 1\n"));
-        assert!(!is_changed("a 2\nb 2\n") && !is_changed("a 3\nb 3\n"));
-        assert!(is_changed("a 3\nc 3\n") && !is_changed("a 4\nc 4\n"));
+        assert!(is_unfamiliar(MAIN, "a 1\nb 1\n"));
+        assert!(!is_unfamiliar(MAIN, "a 2\nb 2\n") && !is_unfamiliar(MAIN, "a 3\nb 3\n"));
+        // A scrape without the main page leaves it as it is.
+        assert!(!is_unfamiliar("cache", "c 1\n") && !is_unfamiliar("cache", "c 2\n"));
+        assert!(!is_unfamiliar(MAIN, "a 4\nb 4\n"));
+        assert!(is_unfamiliar(MAIN, "a 4\nc 4\n") && is_unfamiliar(MAIN, "a 5\nc 5\n"));
+        assert!(!is_unfamiliar(MAIN, "a 6\nc 6\n"));
     }
 }

@@ -5,6 +5,7 @@
 //! families are looked at for each client.
 
 mod aside;
+mod beside;
 mod blend;
 mod explanation;
 mod health;
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use self::aside::aside;
+use self::beside::Beside;
 use self::blend::{Blend, Round};
 use self::explanation::{Explanation, Seen};
 use self::health::Warned;
@@ -38,6 +40,7 @@ pub struct Scraper {
     settings: Arc<Settings>,
     host: Arc<Host>,
     events: Option<Arc<Events>>,
+    beside: Arc<Beside>,
     warned: Mutex<Warned>,
     process: Process,
     started: f64,
@@ -71,6 +74,7 @@ impl Scraper {
             settings: Arc::new(settings),
             host: Arc::new(host),
             events: None,
+            beside: Arc::default(),
             warned: Mutex::default(),
             process: Process::own(),
             started,
@@ -197,8 +201,9 @@ impl Scraper {
     ) -> Option<(Arc<Blend>, Option<T>)> {
         let facts = self.facts();
         let (settings, events, pages) = (Arc::clone(&self.settings), self.events.clone(), round.clone());
+        let beside = Arc::clone(&self.beside);
         let work = move || {
-            let blend = pages.blend(&settings, events.as_deref(), facts);
+            let blend = pages.blend(&settings, events.as_deref(), &beside, facts);
             let view = (!blend.broke).then(|| view(&blend, &settings));
             (blend, view)
         };

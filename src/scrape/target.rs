@@ -9,7 +9,6 @@ use tokio::time::{Instant, timeout};
 use super::aside::{SMALL, Turn, aside};
 use super::blend::Blend;
 use super::health::{Change, Health};
-use crate::exposition::Layout;
 use crate::pipeline::{self, Source};
 use crate::upstream::{Client, Flight, Page, UpstreamError};
 
@@ -20,7 +19,6 @@ pub(super) struct Target {
     pub(super) client: Client,
     flight: Flight<Fetch>,
     turn: Turn,
-    layout: SharedLayout,
     health: Mutex<Health>,
     impatience_told: AtomicBool,
 }
@@ -34,17 +32,13 @@ pub(super) struct Fetch {
     /// so that all who wait for it share it and nobody else does.
     pub(super) blend: Mutex<Option<Arc<Blend>>>,
     turn: Turn,
-    pub(super) layout: SharedLayout,
 }
-
-/// The layout of an upstream's pages. It outlives each of them.
-type SharedLayout = Arc<Mutex<Arc<Layout>>>;
 
 impl Target {
     pub(super) fn new(name: String, client: Client) -> Target {
         let flight = Flight::keeping(client.options().min_interval);
         let (health, impatience_told) = (Mutex::default(), AtomicBool::new(false));
-        Target { name, client, flight, turn: Turn::new(), layout: Arc::default(), health, impatience_told }
+        Target { name, client, flight, turn: Turn::new(), health, impatience_told }
     }
 
     /// The page, or why there is none, within `patience`. The fetch is under way when this returns.
@@ -92,29 +86,15 @@ impl Target {
         }
     }
 
-    pub(super) fn fetched(&self, began: Instant, result: Result<Source, UpstreamError>) -> Fetch {
+    fn fetched(&self, began: Instant, result: Result<Source, UpstreamError>) -> Fetch {
         let ended = Instant::now();
-        Fetch {
-            took: ended - began,
-            ended,
-            result,
-            blend: Mutex::default(),
-            turn: self.turn.clone(),
-            layout: Arc::clone(&self.layout),
-        }
+        Fetch { took: ended - began, ended, result, blend: Mutex::default(), turn: self.turn.clone() }
     }
 
     /// The same fetch, as one whose page was not worked through.
     pub(super) fn unfinished(&self, fetch: &Fetch, patience: Duration) -> Fetch {
         let result = Err(self.told(UpstreamError::Unfinished(patience)));
-        Fetch {
-            took: fetch.took,
-            ended: fetch.ended,
-            result,
-            blend: Mutex::default(),
-            turn: self.turn.clone(),
-            layout: Arc::clone(&self.layout),
-        }
+        Fetch { took: fetch.took, ended: fetch.ended, result, blend: Mutex::default(), turn: self.turn.clone() }
     }
 
     /// The fetch goes on and tells how it ends. That a client could not wait for it is told once: clients with
