@@ -2,7 +2,8 @@
 //!
 //! It looks at each line once and decides three things: whether the line may pass, whether it has
 //! to be written differently to be valid text 0.0.4, and whether a dialect wants to read it. It allocates for
-//! the samples that dialects want and for the lines that change, never for the others.
+//! the samples that dialects want and for the lines that change, never for the others. What most lines of a page are is
+//! told by an earlier page of the same server, if there is one: see [`Layout`].
 //!
 //! It knows no family by name: which names are wanted is told by [`Names`]. It writes nothing: what has to
 //! change is a list of [`Edit`]s, carried out by [`crate::rewrite`].
