@@ -1,5 +1,5 @@
-//! Two texts held against each other, without a call into the C library: what is held here is a line long, and the call
-//! would cost more than the comparison.
+//! Two texts held against each other, without a call into the C library: what two lines next to each other share comes in
+//! short pieces, for which the call would cost more than the comparison.
 
 /// How many bytes are held against others at once.
 const WIDE: usize = 16;
