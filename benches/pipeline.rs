@@ -47,6 +47,7 @@ fn main() {
     );
     for (name, body) in &bodies {
         support::answers_alike(body);
+        support::answers_alike(&support::with_bad_line(body));
         let [lines, first, first_bad, next, next_bad] = compare(body);
         println!(
             "{name:<20} {:>10} {:>8} {lines:>8.2} {first:>8.3} {:>7.3} {first_bad:>10.3} {next:>8.3} {:>7.3} {next_bad:>10.3}",

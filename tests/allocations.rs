@@ -13,7 +13,7 @@ use std::fmt::Write;
 use allocation_counter::{AllocationInfo, measure};
 use bytes::Bytes;
 use kvtier_exporter::family::encode;
-use kvtier_exporter::pipeline::{Format, MAIN, Source, process};
+use kvtier_exporter::pipeline::{Format, MAIN, Source, layout, process, process_beside};
 use kvtier_exporter::settings::{HostFacts, Settings};
 
 /// What a page may ask for more than another with a hundredth of its lines: a list that grows doubles its room, which
@@ -63,6 +63,25 @@ fn buckets_are_free() {
     lines_are_free("buckets of one engine", |at| {
         format!("vllm:request_prefill_time_seconds_bucket{{engine=\"0\",model_name=\"m\",le=\"{at}.25\"}} {at}\n")
     });
+}
+
+/// Pages in turn: what is remembered of one, and the next one read beside it. They are small enough for that.
+#[test]
+fn a_page_beside_an_earlier_one_is_free() {
+    let cost = |lines: usize| {
+        let buckets = (0..lines).map(|at| format!("other_bucket{{le=\"{at}.25\"}} {at}\n")).collect::<String>();
+        let source = Source { name: MAIN.to_owned(), body: Bytes::from(engine() + &buckets), format: Format::Text };
+        let (settings, host) = (Settings::default(), HostFacts::default());
+        let work = || {
+            let outcome = process_beside(&layout(&source), std::slice::from_ref(&source), &settings, &host);
+            assert!(!outcome.is_unfamiliar);
+        };
+        work();
+        measure(work).count_total
+    };
+    let (few, many) = (cost(100), cost(10_000));
+    println!("beside an earlier page: {few} allocations with 100 lines, {many} with 10000");
+    assert!(many <= few + MORE, "{few} allocations with 100 lines, {many} with 10000");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Most lines of a page repeat an earlier one up to its name and a label value or two (the next bucket of a
 //! histogram, the next engine of a counter). What repeats has been checked already, so only what differs is looked
-//! at. This is where the scanner's speed comes from; [`Shapes::check`] alone decides, and gives the same answers.
+//! at. Where no earlier page tells what a line is, the scanner's speed comes from here; [`Shapes::check`] alone decides,
+//! and gives the same answers.
 
 use std::cell::OnceCell;
 

@@ -65,8 +65,8 @@ fn a_new_connection_is_tried_once() {
 #[test]
 fn redirects_on_the_same_server_are_followed() {
     let upstream = Upstream::start(|request| match request.path.as_str() {
-        "/metrics" => vec![response("307 Temporary Redirect", &["Location: /root/metrics"], "see there")],
-        "/root/metrics" => {
+        "/metrics" => vec![response("307 Temporary Redirect", &["Location: /engine/metrics"], "see there")],
+        "/engine/metrics" => {
             let host = request.head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
             let location = format!("Location: http://{host}/v2/metrics?a=b");
             vec![response("308 Permanent Redirect", &[&location], "")]
@@ -76,7 +76,7 @@ fn redirects_on_the_same_server_are_followed() {
     });
     let exporter = Exporter::start(&upstream.url(), &[]);
     assert!(exporter.metrics().body.starts_with(PAGE));
-    assert_eq!(paths(&upstream), ["/metrics", "/root/metrics", "/v2/metrics?a=b", "/v2/end"]);
+    assert_eq!(paths(&upstream), ["/metrics", "/engine/metrics", "/v2/metrics?a=b", "/v2/end"]);
     assert_eq!(upstream.connections(), 1);
 }
 

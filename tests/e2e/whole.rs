@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::nvml::Stub;
@@ -37,6 +38,37 @@ fn the_gauge_is_corrected_and_the_other_lines_are_not_touched() {
     assert!(fill.ends_with(" 34359738368"), "{fill}");
     assert_eq!(value(&body, "kvtier_upstream_samples{upstream=\"main\"}"), Some(2.0));
     assert!(exporter.get("/debug").body.contains("vllm:kv_offload_store_bytes"));
+}
+
+/// The same lines with other numbers, then a new line, a bad one, and an engine that started again without either: each
+/// page is answered as if it were the first.
+#[test]
+fn pages_in_turn_are_each_answered_for_themselves() {
+    const NEW: &str = "# TYPE z counter\nz 1\n";
+    const BAD: &str = "y{ 1\n";
+    // Of 32 GiB: a 32nd, a quarter, a quarter, more than all, nothing.
+    let in_turn = [
+        ("1073741824", "", 0.03125, 0.0),
+        ("8589934592", "", 0.25, 0.0),
+        ("8.589934592e+09", NEW, 0.25, 0.0),
+        ("9.84e+10", BAD, 1.0, 1.0),
+        ("0", "", 0.0, 0.0),
+        ("1073741824", NEW, 0.03125, 0.0),
+    ];
+    let page = |stored: &str, more: &str| more.to_owned() + &FULL_TIER.replace("9.84e+10", stored);
+    let pages = in_turn.map(|(stored, more, ..)| page(stored, more));
+    let next = AtomicUsize::new(0);
+    let upstream = Upstream::start(move |_| vec![ok(&pages[next.fetch_add(1, Ordering::SeqCst)])]);
+    let exporter = Exporter::start(&upstream.url(), &["--tier.size=32GiB"]);
+    for (stored, more, fill, dropped) in in_turn {
+        let body = exporter.metrics().body;
+        let labels = "{engine=\"0\",model_name=\"m\"}";
+        assert_eq!(value(&body, &format!("vllm:kv_offload_cpu_cache_usage_perc{labels}")), Some(fill), "{stored}");
+        assert!(body.contains(&format!("\nvllm:kv_offload_store_bytes_total{labels} {stored}\n")), "{body}");
+        assert_eq!(body.starts_with(NEW), more == NEW);
+        assert!(!body.contains(BAD));
+        assert_eq!(value(&body, "kvtier_upstream_dropped_lines{upstream=\"main\"}"), Some(dropped), "{stored}");
+    }
 }
 
 #[test]
