@@ -126,12 +126,15 @@ fn a_sample_of_the_chunks_predicts_too_and_counts_stay_exact() {
 
 #[test]
 fn a_fold_that_outgrows_its_memory_samples_and_counts_on() {
-    let mut fold = Fold::new(false, 40_000);
+    // Room for more than the few chunks that are kept at any price. At 40,000 bytes those went over it, by up to 6 % in 11
+    // of 250 runs: which chunks a sample has is drawn anew in each.
+    const BUDGET: usize = 60_000;
+    let mut fold = Fold::new(false, BUDGET);
     let view = folded(&messages("r08/stream.bin.gz"), &mut fold, |_, _| {});
     assert!((2..=32).contains(&view.one_in), "{}", view.one_in);
     assert_eq!((view.stored, view.evicted), (4533, 4021));
     assert!(view.bounds.is_exact());
-    assert!(fold.bytes() <= 40_000);
+    assert!(fold.bytes() <= BUDGET, "{} bytes", fold.bytes());
 }
 
 /// Both streams of `b16` as a subscriber saw them: live, then an outage, a replay of what was missed, live again.
