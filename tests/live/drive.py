@@ -229,6 +229,9 @@ def main():
     parser.add_argument("--model", help="another model than the engine folder's")
     parser.add_argument("--phases", help="some of: " + ", ".join(PHASES))
     args = parser.parse_args()
+    # What it started ends with it.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit("ended by a signal"))
     bench = Bench(args)
     for trace in bench.out.glob("trace.pid*"):
         trace.unlink()
