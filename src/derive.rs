@@ -186,7 +186,7 @@ pub const DERIVED: &[Derived] = &[
     Derived {
         desc: Desc::gauge(
             "kvtier_lmcache_lookup_hit_ratio",
-            "Share of the prompt tokens looked up in LMCache since its start that were found there. Of one worker, since each rank counts the same lookups. It includes tokens that the GPU held too, so it is no share of prefill saved. Unlike lmcache:retrieve_hit_rate it does not read 1 while nothing happens.",
+            "Share of the prompt tokens looked up in LMCache since its start that were found there. Of one process, the one that looked up the most, since all count the same lookups. It includes tokens that the GPU held too, so it is no share of prefill saved. Unlike lmcache:retrieve_hit_rate it does not read 1 while nothing happens.",
         ),
         samples: Samples::Model(|r| r.engine.lookup_hits?.value()),
     },
