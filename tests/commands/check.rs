@@ -62,7 +62,7 @@ fn a_tier_whose_copies_nobody_counts() {
                vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n\
                vllm:cache_config_info{engine=\"0\",kv_offloading_backend=\"native\",kv_offloading_size=\"8.0\"} 1\n";
     let said = Bench::serving(old).check(&[]);
-    said.says(1, &["has a RAM tier of 8.0 GiB (8,589,934,592 bytes)", "vLLM 0.14 and 0.15 count no copies"]);
+    said.says(1, &["has a RAM tier of 8.0 GiB (8,589,934,592 bytes)", "vLLM before 0.16 counts no copies"]);
     let declared = Bench::serving(capture("vllm-0.33.0-no-offload")).check(&["--tier.size=16GiB"]);
     declared.says(1, &["FINDING tier-without-transfer-metrics", "of 16.0 GiB", "a tier that did not start"]);
     for counted in ["vllm-0.16.0-offload-cpu-full", "vllm-0.24.0-offload-cpu-init", "vllm-0.33.0-offload-cpu-init"] {

@@ -68,7 +68,7 @@ fn no_transfers_of(page: &Page<'_>, engine: &Resolved<'_>, tier: &ResolvedTier<'
     let which = match tier.tier.connector {
         SIMPLE => "It is the SimpleCPUOffloadConnector, which counts neither bytes nor seconds in any version.",
         _ if page.versions().1.is_some_and(|newest| newest < 16) => {
-            "vLLM 0.14 and 0.15 count no copies of their OffloadingConnector."
+            "vLLM before 0.16 counts no copies of its OffloadingConnector."
         }
         _ => {
             "The OffloadingConnector counts its copies from 0.16 on, so this is another connector (the \
