@@ -5,8 +5,9 @@
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
 use crate::events::resident::{Resident, resident, stream_of};
-use crate::model::{Engine, Fact, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
+use crate::model::{Engine, Fact, Quotient, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings};
+use crate::share::{Withheld, share};
 
 /// An engine with all that follows from its readings.
 #[derive(Debug)]
@@ -17,8 +18,14 @@ pub struct Resolved<'s> {
     pub bytes_per_token: Option<PerToken>,
     /// Processes that copy in parallel.
     pub ranks: Option<f64>,
+    /// Share of the prompt tokens that prefill computed.
+    pub prefill_computed: Option<f64>,
+    /// Share of the tokens looked up in a cache library that it found.
+    pub lookup_hits: Option<f64>,
     /// Its tiers.
     pub tiers: Vec<ResolvedTier<'s>>,
+    /// What the page contradicts itself in.
+    pub withheld: Vec<Withheld>,
 }
 
 /// KV bytes of one token and the method that gave them.
@@ -43,6 +50,8 @@ pub struct ResolvedTier<'s> {
     pub size_tokens: Option<f64>,
     /// How full it is at most.
     pub fill: Fill,
+    /// Share pinned by copies in flight.
+    pub pinned: Option<f64>,
     /// What is in it, where KV cache events are followed.
     pub resident: Option<Resident>,
 }
@@ -132,18 +141,60 @@ fn resolve_engine<'s>(
     alone: bool,
 ) -> Resolved<'s> {
     let bytes_per_token = per_token(engine, settings);
+    let mut shares = Shares::default();
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
     let tiers = engine.tiers.iter().filter(counts);
-    let mut tiers: Vec<_> = tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
+    let mut tiers: Vec<_> =
+        tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token, &mut shares)).collect();
     for tier in &mut tiers {
         tier.resident = resident(tier.tier, tier.size, stream_of(&host.streams, &engine.id, alone));
-        if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) =
-            (tier.resident.and_then(|r| r.fill()), &tier.fill)
+        let measured = tier.resident.and_then(|r| r.fill());
+        if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) = (measured, &tier.fill)
+            && tier.fill != Fill::Unknown(IMPOSSIBLE)
         {
             tier.fill = measured;
         }
     }
-    Resolved { engine, bytes_per_token, ranks: ranks(settings, host), tiers }
+    Resolved {
+        engine,
+        bytes_per_token,
+        ranks: ranks(settings, host),
+        prefill_computed: shares.of_engine("kvtier_prefill_computed_ratio", engine.prefill_computed),
+        lookup_hits: shares.of_engine("kvtier_lmcache_lookup_hit_ratio", engine.lookup_hits),
+        tiers,
+        withheld: shares.withheld,
+    }
+}
+
+/// The shares of one engine, and those of them that can be none.
+#[derive(Default)]
+struct Shares {
+    withheld: Vec<Withheld>,
+}
+
+impl Shares {
+    fn of_engine(&mut self, family: &'static str, quotient: Option<Quotient>) -> Option<f64> {
+        let quotient = quotient?;
+        self.check(family, None, quotient.value()?, || quotient.to_string())
+    }
+
+    fn of_tier(&mut self, family: &'static str, tier: &Tier, value: f64, from: impl FnOnce() -> String) -> Option<f64> {
+        self.check(family, Some(&tier.name), value, from)
+    }
+
+    fn check(
+        &mut self,
+        family: &'static str,
+        tier: Option<&str>,
+        value: f64,
+        from: impl FnOnce() -> String,
+    ) -> Option<f64> {
+        let share = share(value);
+        if share.is_none() {
+            self.withheld.push(Withheld { family, tier: tier.map(str::to_owned), value, from: from() });
+        }
+        share
+    }
 }
 
 /// Only a local upstream on a box with one GPU is known to be one rank without being told.
@@ -182,6 +233,7 @@ fn resolve_tier<'s>(
     settings: &Settings,
     file: Option<Size>,
     per_token: Option<PerToken>,
+    shares: &mut Shares,
 ) -> ResolvedTier<'s> {
     let flag = settings
         .tier_sizes
@@ -199,7 +251,10 @@ fn resolve_tier<'s>(
         size,
         mismatch,
         size_tokens: size_tokens(tier, size, per_token),
-        fill: fill(tier, size),
+        fill: fill(tier, size, shares),
+        pinned: tier.pinned.and_then(|pinned| {
+            shares.of_tier("kvtier_tier_pinned_ratio", tier, pinned.value, || pinned.from.to_owned())
+        }),
         resident: None,
     }
 }
@@ -217,9 +272,17 @@ fn slot_bytes(slots: Slots) -> Option<f64> {
     ratio(slots.bytes.value, slots.count.value)
 }
 
-fn fill(tier: &Tier, size: Option<Size>) -> Fill {
-    if let Some(measured) = measured(tier, size) {
+/// Why nothing is said where the page contradicts itself.
+pub const IMPOSSIBLE: &str = "the page contradicts itself: a share that it comes of is outside 0 to 1";
+
+const FILL: &str = "kvtier_tier_fill_upper_bound_ratio";
+
+fn fill(tier: &Tier, size: Option<Size>, shares: &mut Shares) -> Fill {
+    if let Some(measured) = measured(tier, size, shares) {
         return measured;
+    }
+    if tier.bounded_by_stores && tier.transfers.stores_unreadable && tier.transfers.stored_bytes.is_none() {
+        return Fill::Unknown("the bytes stored cannot be read: their count is no number from 0 upwards");
     }
     let Some(stored) = tier.transfers.stored_bytes.filter(|_| tier.bounded_by_stores) else {
         return Fill::Unknown("nothing on the page bounds what is resident");
@@ -230,6 +293,11 @@ fn fill(tier: &Tier, size: Option<Size>) -> Fill {
     let Some(size) = size.map(|size| size.fact.value).filter(|bytes| *bytes > 0.0) else {
         return Fill::Unknown("the size is not known: give it with --tier.size");
     };
+    if let Some(storing) = tier.storing
+        && shares.of_tier(FILL, tier, storing.value, || storing.from.to_owned()).is_none()
+    {
+        return Fill::Unknown(IMPOSSIBLE);
+    }
     let terms = terms(tier, stored, size);
     let copied: f64 = terms.iter().filter(|term| term.name != SLOTS).map(|term| term.bytes).sum();
     let slots = terms.iter().find(|term| term.name == SLOTS).map_or(0.0, |term| term.bytes);
@@ -252,12 +320,11 @@ fn terms(tier: &Tier, stored: Fact, size: f64) -> Vec<Term> {
     terms
 }
 
-fn measured(tier: &Tier, size: Option<Size>) -> Option<Fill> {
-    match tier.residency? {
-        Residency::Bytes(bytes) => {
-            let share = ratio(bytes.value, size?.fact.value)?;
-            Some(Fill::Measured { bytes: Some(bytes.value), share })
-        }
-        Residency::Share(quotient) => Some(Fill::Measured { bytes: None, share: quotient.value()? }),
-    }
+fn measured(tier: &Tier, size: Option<Size>, shares: &mut Shares) -> Option<Fill> {
+    let (bytes, quotient) = match tier.residency? {
+        Residency::Bytes(bytes) => (Some(bytes.value), Quotient { of: bytes, by: size?.fact }),
+        Residency::Share(quotient) => (None, quotient),
+    };
+    let share = shares.of_tier(FILL, tier, quotient.value()?, || quotient.to_string());
+    Some(share.map_or(Fill::Unknown(IMPOSSIBLE), |share| Fill::Measured { bytes, share }))
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::Corrected;
 use crate::model::{Fact, Quotient, Residency, Snapshot};
+use crate::share::Withheld;
 
 /// The whole explanation, as text.
 pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corrected]) -> String {
@@ -85,6 +86,9 @@ impl Text {
         for evidence in &engine.reset_evidence {
             self.line(1, "may have emptied the RAM tier", evidence);
         }
+        for withheld in &resolved.withheld {
+            self.withheld(withheld);
+        }
         for tier in &resolved.tiers {
             self.tier(tier);
         }
@@ -101,8 +105,13 @@ impl Text {
     fn quotient(&mut self, depth: usize, name: &str, quotient: Option<Quotient>) {
         let Some(quotient) = quotient else { return self.line(depth, name, "unknown") };
         let value = quotient.value().map_or_else(|| "unknown (divided by 0)".to_owned(), |value| value.to_string());
-        let (of, by) = (quotient.of, quotient.by);
-        self.line(depth, name, &format!("{value} = {} ({}) / {} ({})", of.value, of.from, by.value, by.from));
+        self.line(depth, name, &format!("{value} = {quotient}"));
+    }
+
+    fn withheld(&mut self, Withheld { family, tier, value, from }: &Withheld) {
+        let of = tier.as_ref().map(|tier| format!(" of tier {tier:?}")).unwrap_or_default();
+        let why = format!("it would be {value}, outside 0 to 1: the page contradicts itself (from {from})");
+        self.line(1, &format!("withheld: {family}{of}"), &why);
     }
 
     fn tier(&mut self, resolved: &ResolvedTier<'_>) {

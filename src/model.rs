@@ -48,6 +48,13 @@ impl Quotient {
     }
 }
 
+impl fmt::Display for Quotient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quotient { of, by } = self;
+        write!(f, "{} ({}) / {} ({})", of.value, of.from, by.value, by.from)
+    }
+}
+
 /// `of ÷ by`, or `None` where that is no finite number.
 pub fn ratio(of: f64, by: f64) -> Option<f64> {
     let value = of / by;

@@ -6,8 +6,10 @@
 
 mod support;
 
+use kvtier_exporter::pipeline::{Format, MAIN, Source, explain};
+use kvtier_exporter::settings::{HostFacts, Settings};
 use support::captures;
-use support::page::{Page, run};
+use support::page::{Page, Result, run, run_sized};
 
 // Versions: told by families that came and left, and no further than they tell.
 
@@ -68,4 +70,167 @@ fn what_no_family_tells_is_not_told() {
     // A configuration without default backend is older than 0.14, tokens by source are not.
     let torn = base().sample("vllm:prompt_tokens_by_source_total", r#"source="local_compute""#, "3").config("x=\"1\"");
     assert_eq!(version(&torn), None);
+}
+
+// Shares that can be none: withheld and said, never cut to 0 or 1.
+
+const USAGE: &str = "vllm:kv_offload_cpu_cache_usage_perc";
+const FILL: &str = "kvtier_tier_fill_upper_bound_ratio";
+const FILL_BYTES: &str = "kvtier_tier_fill_upper_bound_bytes";
+const PINNED: &str = "kvtier_tier_pinned_ratio";
+const COMPUTED: &str = "kvtier_prefill_computed_ratio";
+const LOOKUPS: &str = "kvtier_lmcache_lookup_hit_ratio";
+const ACTIVE: &str = "kvtier_correction_active";
+
+/// A tier of 1000 bytes with 250 of them stored, so that its bound is 0.25.
+fn quarter() -> Page {
+    Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", "250")
+}
+
+fn sized(page: &Page) -> Result {
+    run_sized(page, 1000)
+}
+
+fn explained(page: &Page) -> String {
+    let source = Source { name: MAIN.into(), body: page.written().to_owned().into(), format: Format::Text };
+    let mut settings = Settings::default();
+    settings.tier_sizes.insert("ram".into(), 1000);
+    explain(&[source], &settings, &HostFacts::default())
+}
+
+/// The log names the family, and `/debug` the value and where it is from.
+fn says(page: &Page, family: &str, value: &str, from: &[&str]) {
+    let warnings = sized(page).warnings;
+    let told = warnings.iter().filter(|line| line.contains(family) && line.contains("acme/m")).count();
+    assert_eq!(told, 1, "{warnings:?}");
+    let debug = explained(page);
+    let line = debug.lines().find(|line| line.contains("withheld") && line.contains(family));
+    let line = line.unwrap_or_else(|| panic!("nothing of {family} in\n{debug}"));
+    assert!(line.contains(&format!("it would be {value},")), "{line}");
+    assert!(from.iter().all(|from| line.contains(from)), "{line}");
+}
+
+#[test]
+fn more_tokens_computed_than_prompted_are_no_share() {
+    let page = |computed: &str| {
+        Page::vllm().sample("vllm:prompt_tokens_total", "", "1000").sample(
+            "vllm:prompt_tokens_by_source_total",
+            r#"source="local_compute""#,
+            computed,
+        )
+    };
+    // 2500 ÷ 1000.
+    assert!(sized(&page("2500")).absent(COMPUTED));
+    says(&page("2500"), COMPUTED, "2.5", &["vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_total"]);
+    // The counters stay: they are readings.
+    assert_eq!(sized(&page("2500")).values("kvtier_prompt_tokens_total"), [2500.0]);
+    // One token too many is a contradiction too; as many as there are is none.
+    assert!(sized(&page("1001")).absent(COMPUTED));
+    assert_eq!(sized(&page("1000")).value(COMPUTED), 1.0);
+    assert!(sized(&page("1000")).warnings.is_empty());
+}
+
+#[test]
+fn the_log_says_the_same_of_a_contradiction_with_each_scrape() {
+    let page = |computed: &str| {
+        Page::vllm().sample("vllm:prompt_tokens_total", "", "1000").sample(
+            "vllm:prompt_tokens_by_source_total",
+            r#"source="local_compute""#,
+            computed,
+        )
+    };
+    assert_eq!(sized(&page("2500")).warnings, sized(&page("2600")).warnings);
+}
+
+#[test]
+fn more_found_than_looked_up_is_no_share() {
+    let page = |found: &str| {
+        Page::vllm()
+            .sample("vllm:prompt_tokens_total", "", "1")
+            .raw("lmcache:num_lookup_tokens_total", r#"model_name="acme/m",worker_id="0""#, "40")
+            .raw("lmcache:num_lookup_hits_total", r#"model_name="acme/m",worker_id="0""#, found)
+    };
+    assert!(sized(&page("50")).absent(LOOKUPS));
+    says(&page("50"), LOOKUPS, "1.25", &["lmcache:num_lookup_hits_total", "lmcache:num_lookup_tokens_total"]);
+    assert_eq!(sized(&page("10")).value(LOOKUPS), 0.25);
+}
+
+#[test]
+fn a_tier_pinned_three_times_over_is_not_told_and_its_gauge_passes() {
+    let page = quarter().sample(USAGE, "", "3.0");
+    let result = sized(&page);
+    assert!(result.absent(PINNED));
+    says(&page, PINNED, "3", &[USAGE]);
+    // What the gauge means nobody knows then: it passes, and that is said. The bound does not come of it.
+    assert_eq!(result.upstream(USAGE), ["3.0"]);
+    assert_eq!(result.value(ACTIVE), 0.0);
+    assert!(
+        result.warnings.iter().any(|line| line.contains(USAGE) && line.contains("no share")),
+        "{:?}",
+        result.warnings
+    );
+    assert!(explained(&page).contains("not corrected: the engine's own value is no share"));
+    assert_eq!(result.tier(FILL), 0.25);
+    // Below 0 and without end it is none either.
+    for impossible in ["-0.5", "+Inf"] {
+        let result = sized(&quarter().sample(USAGE, "", impossible));
+        assert_eq!((result.upstream(USAGE), result.value(ACTIVE)), (vec![impossible], 0.0));
+        assert!(result.absent(PINNED));
+    }
+    // What rounding adds is no contradiction, and NaN claims nothing.
+    for possible in ["1.0000000000000002", "NaN"] {
+        assert_eq!(sized(&quarter().sample(USAGE, "", possible)).upstream(USAGE), ["0.25"], "{possible}");
+    }
+    assert_eq!(sized(&quarter().sample(USAGE, "", "1.0000000000000002")).tier(PINNED), 1.0);
+}
+
+#[test]
+fn one_process_that_is_wrong_leaves_the_gauge_of_its_engine_alone() {
+    let page = quarter().sample(USAGE, r#"pid="7""#, "0.0").sample(USAGE, r#"pid="8""#, "40.0");
+    assert_eq!(sized(&page).upstream(USAGE), ["0.0", "40.0"]);
+    // The engine beside it is corrected.
+    let other = r#"engine="1",model_name="acme/m""#;
+    let page = page.raw("vllm:kv_offload_store_bytes_total", other, "500").raw(USAGE, other, "0.0");
+    assert_eq!(sized(&page).upstream(USAGE), ["0.0", "40.0", "0.5"]);
+    assert_eq!(sized(&page).values(ACTIVE), [0.0, 1.0]);
+}
+
+#[test]
+fn stores_under_way_in_more_than_the_whole_tier_bound_nothing() {
+    let page = |share: &str| {
+        quarter().sample(USAGE, "", "0.0").sample("vllm:kv_offload_cpu_cache_write_usage_perc", "", share)
+    };
+    let result = sized(&page("3.0"));
+    assert!(result.absent(FILL) && result.absent(FILL_BYTES));
+    assert_eq!(result.upstream(USAGE), ["0.0"]);
+    says(&page("3.0"), FILL, "3", &["vllm:kv_offload_cpu_cache_write_usage_perc"]);
+    // 250 stored and 0.5 × 1000 on their way.
+    assert_eq!(sized(&page("0.5")).tier(FILL), 0.75);
+}
+
+#[test]
+fn a_count_of_stored_bytes_that_cannot_be_read_leaves_the_gauge_alone() {
+    for stored in ["-1", "NaN", "+Inf"] {
+        let page = Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", stored).sample(USAGE, "", "0.0");
+        let result = sized(&page);
+        assert!(result.absent(FILL));
+        assert_eq!((result.upstream(USAGE), result.value(ACTIVE)), (vec!["0.0"], 0.0));
+        assert!(explained(&page).contains("the bytes stored cannot be read"), "{}", explained(&page));
+    }
+}
+
+#[test]
+fn more_resident_than_the_size_is_no_share() {
+    // A fork that measures: 1200 of 1000 bytes.
+    let page = quarter().sample(USAGE, "", "0.0").sample("vllm:kv_offload_cpu_cache_occupied_bytes", "", "1200");
+    let result = sized(&page);
+    assert!(result.absent(FILL) && result.absent(FILL_BYTES));
+    assert_eq!(result.upstream(USAGE), ["0.0"]);
+    says(&page, FILL, "1.2", &["vllm:kv_offload_cpu_cache_occupied_bytes", "--tier.size"]);
+    // SGLang's pool: 11 of 10 tokens.
+    let labels = r#"model_name="acme/m""#;
+    let pool = Page::new().raw("sglang:hicache_host_total_tokens", labels, "10");
+    let pool = pool.raw("sglang:hicache_host_used_tokens", labels, "11");
+    assert!(run(&pool).absent(FILL));
+    says(&pool, FILL, "1.1", &["sglang:hicache_host_used_tokens", "sglang:hicache_host_total_tokens"]);
 }

@@ -169,14 +169,15 @@ fn of_the_processes_that_could_look_up_the_one_that_did_speaks() {
     let page = |processes: &[(&str, &str, &str)]| {
         processes.iter().fold(Page::new(), |page, (process, hits, tokens)| {
             let labels = format!(r#"model_name="m",{process}"#);
-            page.raw("lmcache:num_lookup_hits_total", &labels, hits).raw("lmcache:num_lookup_tokens_total", &labels, tokens)
+            page.raw("lmcache:num_lookup_hits_total", &labels, hits).raw(
+                "lmcache:num_lookup_tokens_total",
+                &labels,
+                tokens,
+            )
         })
     };
-    let [worker_0, worker_1, scheduler] = [
-        r#"role="worker",worker_id="0""#,
-        r#"role="worker",worker_id="1""#,
-        r#"role="scheduler",worker_id="0""#,
-    ];
+    let [worker_0, worker_1, scheduler] =
+        [r#"role="worker",worker_id="0""#, r#"role="worker",worker_id="1""#, r#"role="scheduler",worker_id="0""#];
     let ratio = |processes: &[(&str, &str, &str)]| run(&page(processes)).value(LOOKUP_RATIO);
     // Lookups at the scheduler: 510,000 ÷ 900,000.
     assert_eq!(ratio(&[(worker_0, "0", "0"), (worker_1, "0", "0"), (scheduler, "510000", "900000")]), 0.51 / 0.9);
@@ -190,7 +191,8 @@ fn of_the_processes_that_could_look_up_the_one_that_did_speaks() {
     let restarted = [(r#"pid="9",worker_id="0""#, "9", "10"), (r#"pid="7",worker_id="0""#, "600", "800")];
     assert_eq!(ratio(&restarted), 0.75);
     // Its hits may be all that the dead process left: 9 ÷ 10.
-    let left = page(&restarted[..1]).raw("lmcache:num_lookup_hits_total", r#"model_name="m",pid="7",worker_id="0""#, "600");
+    let left =
+        page(&restarted[..1]).raw("lmcache:num_lookup_hits_total", r#"model_name="m",pid="7",worker_id="0""#, "600");
     assert_eq!(run(&left).value(LOOKUP_RATIO), 0.9);
     // What cannot be read is none that counted most: 1 ÷ 2.
     assert_eq!(ratio(&[(worker_0, "1", "2"), (worker_1, "5", "-7"), (scheduler, "5", "NaN")]), 0.5);

@@ -94,7 +94,8 @@ impl<'a> Cache<'a> {
 
     /// What was found of what was looked up, by the process that looked up the most; of equals by the first.
     fn lookups(&self) -> Option<Quotient> {
-        let told = self.looked_up.iter().filter_map(|(process, looked_up)| Some((*looked_up, *self.found.get(process)?)));
+        let told =
+            self.looked_up.iter().filter_map(|(process, looked_up)| Some((*looked_up, *self.found.get(process)?)));
         let (looked_up, found) = told.reduce(|most, next| if next.0 > most.0 { next } else { most })?;
         Some(Quotient { of: Fact::new(found, FOUND), by: Fact::new(looked_up, LOOKED_UP) })
     }

@@ -196,7 +196,11 @@ struct Probe {
 const PROBES: &[Probe] = &[
     Probe { seen: |p| p.has(FINISHED_COMPUTED), since: 13, certain: |p| p.has(FINISHED_PROMPT) },
     // The default; before 0.14 there was none, and "native" together with a size did not start.
-    Probe { seen: |p| backends(p).any(|backend| backend == Some("native")), since: 14, certain: has_no_default_backend },
+    Probe {
+        seen: |p| backends(p).any(|backend| backend == Some("native")),
+        since: 14,
+        certain: has_no_default_backend,
+    },
     Probe { seen: |p| p.has(PROMPT_BY_SOURCE), since: 16, certain: |p| p.has(PROMPT) },
     Probe { seen: |p| p.has(vllm_offload::TOTAL_BYTES), since: 16, certain: |_| false },
     Probe { seen: |p| p.has(WAITING_BY_REASON), since: 20, certain: |p| p.has(WAITING) },
