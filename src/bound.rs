@@ -22,6 +22,8 @@ pub struct Resolved<'s> {
     pub prefill_computed: Option<f64>,
     /// Share of the tokens looked up in a cache library that it found.
     pub lookup_hits: Option<f64>,
+    /// What shows that layers of several kinds share its pool and its tier: the page, or its KV cache events.
+    pub several_groups: Option<&'static str>,
     /// Its tiers.
     pub tiers: Vec<ResolvedTier<'s>>,
     /// What the page contradicts itself in.
@@ -54,6 +56,14 @@ pub struct ResolvedTier<'s> {
     pub pinned: Option<f64>,
     /// What is in it, where KV cache events are followed.
     pub resident: Option<Resident>,
+}
+
+impl ResolvedTier<'_> {
+    /// Whether the bound holds for models of one KV group only: it rests on bytes, not on slots too, and leaves room.
+    pub fn assumes_one_group(&self) -> bool {
+        let Fill::AtMost { bytes, share, terms } = &self.fill else { return false };
+        *bytes > 0.0 && *share < 1.0 && terms.iter().all(|term| term.name != SLOTS)
+    }
 }
 
 /// How full a tier is.
@@ -142,12 +152,18 @@ fn resolve_engine<'s>(
 ) -> Resolved<'s> {
     let bytes_per_token = per_token(engine, settings);
     let mut shares = Shares::default();
+    let stream = stream_of(&host.streams, &engine.id, alone);
+    let told = || stream.filter(|stream| stream.several_groups).map(|_| "its KV cache events name several");
+    let several_groups = engine.several_groups.or_else(told);
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
     let tiers = engine.tiers.iter().filter(counts);
-    let mut tiers: Vec<_> =
-        tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token, &mut shares)).collect();
+    let mut tiers: Vec<_> = tiers
+        .map(|tier| resolve_tier(tier, settings, file, bytes_per_token, several_groups.is_some(), &mut shares))
+        .collect();
     for tier in &mut tiers {
-        tier.resident = resident(tier.tier, tier.size, stream_of(&host.streams, &engine.id, alone));
+        // Chunks of several groups differ in bytes: only slots that the engine states are alike.
+        let alike = several_groups.is_none() || tier.tier.slots.is_some();
+        tier.resident = resident(tier.tier, tier.size, stream.filter(|_| alike));
         let measured = tier.resident.and_then(|r| r.fill());
         if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) = (measured, &tier.fill)
             && tier.fill != Fill::Unknown(IMPOSSIBLE)
@@ -161,6 +177,7 @@ fn resolve_engine<'s>(
         ranks: ranks(settings, host),
         prefill_computed: shares.of_engine("kvtier_prefill_computed_ratio", engine.prefill_computed),
         lookup_hits: shares.of_engine("kvtier_lmcache_lookup_hit_ratio", engine.lookup_hits),
+        several_groups,
         tiers,
         withheld: shares.withheld,
     }
@@ -223,7 +240,8 @@ fn per_token(engine: &Engine, settings: &Settings) -> Option<PerToken> {
 /// Stored bytes ÷ tokens of the slots handed out: only while each slot handed out was filled by one store.
 fn stored_per_token(engine: &Engine, ram: &Tier) -> Option<f64> {
     let slots = ram.slots?;
-    let undisturbed = ram.refusals == 0.0 && ram.promoted.is_none_or(|promoted| promoted.value == 0.0);
+    let alike = engine.several_groups.is_none();
+    let undisturbed = alike && ram.refusals == 0.0 && ram.promoted.is_none_or(|promoted| promoted.value == 0.0);
     let tokens = slots.allocated?.value * engine.block_tokens?.value * slots.blocks_per_slot?.value;
     ratio(ram.transfers.stored_bytes?.value, tokens).filter(|bytes| undisturbed && *bytes > 0.0)
 }
@@ -233,6 +251,7 @@ fn resolve_tier<'s>(
     settings: &Settings,
     file: Option<Size>,
     per_token: Option<PerToken>,
+    several_groups: bool,
     shares: &mut Shares,
 ) -> ResolvedTier<'s> {
     let flag = settings
@@ -251,7 +270,7 @@ fn resolve_tier<'s>(
         size,
         mismatch,
         size_tokens: size_tokens(tier, size, per_token),
-        fill: fill(tier, size, shares),
+        fill: fill(tier, size, several_groups, shares),
         pinned: tier.pinned.and_then(|pinned| {
             shares.of_tier("kvtier_tier_pinned_ratio", tier, pinned.value, || pinned.from.to_owned())
         }),
@@ -277,7 +296,7 @@ pub const IMPOSSIBLE: &str = "the page contradicts itself: a share that it comes
 
 const FILL: &str = "kvtier_tier_fill_upper_bound_ratio";
 
-fn fill(tier: &Tier, size: Option<Size>, shares: &mut Shares) -> Fill {
+fn fill(tier: &Tier, size: Option<Size>, several_groups: bool, shares: &mut Shares) -> Fill {
     if let Some(measured) = measured(tier, size, shares) {
         return measured;
     }
@@ -301,18 +320,30 @@ fn fill(tier: &Tier, size: Option<Size>, shares: &mut Shares) -> Fill {
     let terms = terms(tier, stored, size);
     let copied: f64 = terms.iter().filter(|term| term.name != SLOTS).map(|term| term.bytes).sum();
     let slots = terms.iter().find(|term| term.name == SLOTS).map_or(0.0, |term| term.bytes);
+    // As many bytes as fit fill as many slots, or more.
+    if several_groups && usable_slots(tier).is_none() && copied < size {
+        return Fill::Unknown(SHARED);
+    }
     let bytes = copied.max(slots).clamp(0.0, size);
     Fill::AtMost { bytes, share: bytes / size, terms }
 }
 
 const SLOTS: &str = "slots";
 
+/// Why bytes bound nothing for a model of several KV groups: a chunk of the narrowest takes a slot that is as large as one
+/// of the widest.
+pub const SHARED: &str = "layers of several kinds share the tier (a hybrid model, several KV groups): each of their chunks takes a whole slot, so the bytes stored bound nothing, and the page has no count of slots that can be relied on (0.33 has, while nothing is refused)";
+
+/// The slots, while they bound something: refused attempts are counted as handed out too, so one refusal makes the count
+/// useless.
+fn usable_slots(tier: &Tier) -> Option<Slots> {
+    tier.slots.filter(|_| tier.refusals == 0.0)
+}
+
 /// The terms that are there, in the order of the contract. The first three add up; slots are a bound of their own.
 fn terms(tier: &Tier, stored: Fact, size: f64) -> Vec<Term> {
     let named = |name| move |bytes| Term { name, bytes };
-    // Refused attempts are counted as handed out too, so one refusal makes the count useless.
-    let slots = tier.slots.filter(|_| tier.refusals == 0.0);
-    let handed_out = slots.and_then(|slots| Some(slots.allocated?.value * slot_bytes(slots)?));
+    let handed_out = usable_slots(tier).and_then(|slots| Some(slots.allocated?.value * slot_bytes(slots)?));
     let mut terms = vec![Term { name: "stored", bytes: stored.value }];
     terms.extend(tier.promoted.map(|fact| fact.value).map(named("promoted")));
     terms.extend(tier.storing.map(|share| share.value * size).map(named("inflight")));

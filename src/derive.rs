@@ -61,7 +61,7 @@ pub const DERIVED: &[Derived] = &[
     Derived {
         desc: Desc::gauge(
             "kvtier_tier_fill_upper_bound_bytes",
-            "Upper bound of the KV bytes resident in the tier: min(size, max(stored + promoted + in flight, slots)), the terms that are known. Exact at rest until something empties the tier (see kvtier_tier_reset_hint). Where KV cache events are followed and nothing is left open: what is in the tier and on its way in. Too low where versions 0.22 to 0.25 promote from a secondary tier, which they do not count, and after an elastic scale-up, which resets the engine's counters but not its tiers.",
+            "Upper bound of the KV bytes resident in the tier: min(size, max(stored + promoted + in flight, slots)), the terms that are known. Exact at rest until something empties the tier (see kvtier_tier_reset_hint). Where KV cache events are followed and nothing is left open: what is in the tier and on its way in. Too low where versions 0.22 to 0.25 promote from a secondary tier, which they do not count, for hybrid models before 0.33 that do not show on the page (several KV groups), and after an elastic scale-up, which resets the engine's counters but not its tiers.",
         ),
         samples: Samples::Tier(|_, t| t.fill.bytes()),
     },

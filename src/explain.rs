@@ -75,6 +75,9 @@ impl Text {
         self.fact(1, "GPU pool, tokens", engine.gpu_pool_tokens);
         self.fact(1, "GPU pool, share in use", engine.gpu_pool_used);
         self.fact(1, "tokens of a GPU block", engine.block_tokens);
+        if let Some(shown) = resolved.several_groups {
+            self.line(1, "KV groups", &format!("several ({shown})"));
+        }
         let per_token = resolved.bytes_per_token.map(|p| format!("{} (method {})", p.bytes, p.method));
         self.line(
             1,
@@ -150,6 +153,13 @@ impl Text {
             self.line(2, "refused or failed allocations and promotions", &tier.refusals.to_string());
         }
         self.fill(&resolved.fill);
+        if resolved.assumes_one_group() {
+            self.line(
+                3,
+                "assumed",
+                "one KV group: the page shows no more. With several (a hybrid model) it bounds nothing",
+            );
+        }
         match tier.residency {
             Some(Residency::Bytes(bytes)) => self.fact(3, "resident bytes", Some(bytes)),
             Some(Residency::Share(quotient)) => self.quotient(3, "resident share", Some(quotient)),

@@ -292,6 +292,9 @@ pub struct Engine {
     pub gpu_pool_used: Option<Fact>,
     /// Tokens of one GPU block.
     pub block_tokens: Option<Fact>,
+    /// What shows that layers of several kinds share the engine's KV pool and its tier; `None` where nothing does,
+    /// which is no proof that they do not.
+    pub several_groups: Option<&'static str>,
     /// What was seen that may have emptied the RAM tier since start, in words.
     pub reset_evidence: Vec<String>,
     /// Its tiers, `ram` first.
@@ -316,6 +319,7 @@ impl Engine {
             gpu_pool_tokens: None,
             gpu_pool_used: None,
             block_tokens: None,
+            several_groups: None,
             reset_evidence: Vec::new(),
             tiers: Vec::new(),
             beyond: None,

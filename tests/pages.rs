@@ -6,10 +6,11 @@
 
 mod support;
 
+use kvtier_exporter::events::Bounds;
 use kvtier_exporter::pipeline::{Format, MAIN, Source, explain};
-use kvtier_exporter::settings::{HostFacts, Settings};
+use kvtier_exporter::settings::{HostFacts, Settings, Stream};
 use support::captures;
-use support::page::{Page, Result, run, run_sized};
+use support::page::{Page, Result, run, run_sized, run_with};
 
 // Versions: told by families that came and left, and no further than they tell.
 
@@ -233,4 +234,150 @@ fn more_resident_than_the_size_is_no_share() {
     let pool = pool.raw("sglang:hicache_host_used_tokens", labels, "11");
     assert!(run(&pool).absent(FILL));
     says(&pool, FILL, "1.1", &["sglang:hicache_host_used_tokens", "sglang:hicache_host_total_tokens"]);
+}
+
+// Hybrid models: chunks of several KV groups take whole slots, so that bytes bound nothing before slots are counted.
+
+/// A tier of 1000 bytes, 250 of them stored, of an engine with these settings.
+fn configured(labels: &str) -> Page {
+    quarter().sample(USAGE, "", "0.0").config(labels)
+}
+
+fn pool(tokens: &str, blocks: &str, block_size: &str, concurrency: &str) -> String {
+    format!(
+        r#"block_size="{block_size}",kv_cache_max_concurrency="{concurrency}",kv_cache_size_tokens="{tokens}",num_gpu_blocks="{blocks}""#
+    )
+}
+
+/// Nothing is said of the fill, and the gauge passes.
+fn assert_shared(page: &Page, shown: &str) {
+    let result = sized(page);
+    assert!(result.absent(FILL) && result.absent(FILL_BYTES));
+    assert_eq!((result.upstream(USAGE), result.value(ACTIVE)), (vec!["0.0"], 0.0));
+    assert_eq!(result.labels("kvtier_tier_info", "bound_basis"), ["none"]);
+    assert!(result.warnings.iter().any(|line| line.contains("several KV groups")), "{:?}", result.warnings);
+    let debug = explained(page);
+    assert!(debug.contains(&format!("KV groups: several ({shown})")), "{debug}");
+    assert!(debug.contains("fill: unknown: layers of several kinds share the tier"), "{debug}");
+    // What is counted stays.
+    assert_eq!(result.tier("kvtier_tier_stored_bytes_total"), 250.0);
+    assert_eq!(result.tier("kvtier_tier_size_bytes"), 1000.0);
+}
+
+#[test]
+fn mambas_settings_show_a_hybrid_model() {
+    assert_shared(&configured(r#"mamba_block_size="32768",mamba_cache_mode="align""#), "mamba_block_size is set");
+    assert_shared(
+        &configured(r#"mamba_block_size="None",mamba_page_size_padded="2162688""#),
+        "mamba_page_size_padded is set",
+    );
+    // As many bytes as fit have taken all slots.
+    let full = configured(r#"mamba_block_size="512""#).text("").written().replace(" 250\n", " 1000\n");
+    assert_eq!(sized(&Page::new().text(&full)).upstream(USAGE), ["1.0"]);
+    // What every model has of them shows nothing.
+    let plain = configured(
+        r#"mamba_block_size="None",mamba_cache_dtype="auto",mamba_cache_mode="none",mamba_page_size_padded="None""#,
+    );
+    assert_eq!(sized(&plain).upstream(USAGE), ["0.25"]);
+    assert!(explained(&plain).contains("assumed: one KV group"), "{}", explained(&plain));
+}
+
+#[test]
+fn a_pool_that_holds_fewer_tokens_than_its_blocks_shows_several_groups() {
+    let shown = "the pool holds fewer tokens than its blocks do";
+    // Requests of 32,768 tokens in blocks of 16: 2,048 of full attention and 65 of a window of 1,024. Of 6,000 blocks
+    // 2.8396 such requests fit, 93,047 tokens; one group would hold 96,000.
+    assert_shared(&configured(&pool("93047", "6000", "16", "2.84")), shown);
+    // Two groups that share the blocks half and half.
+    assert_shared(&configured(&pool("48000", "6000", "16", "1.46")), shown);
+    // One group, requests of 32,768 tokens; of 1,000 tokens, which take 63 blocks: 6,000 ÷ 63 × 1,000.
+    for one in [pool("96000", "6000", "16", "2.93"), pool("95238", "6000", "16", "95.24")] {
+        assert_eq!(sized(&configured(&one)).upstream(USAGE), ["0.25"], "{one}");
+    }
+    // Windows alone: a request of full length takes few blocks, and the pool holds more tokens than its blocks.
+    assert_eq!(sized(&configured(&pool("3024738", "6000", "16", "92.31"))).upstream(USAGE), ["0.25"]);
+    // What is not stated shows nothing.
+    assert_eq!(sized(&configured(&pool("48000", "None", "16", "1.46"))).upstream(USAGE), ["0.25"]);
+    assert_eq!(sized(&configured(r#"block_size="16",num_gpu_blocks="6000""#)).upstream(USAGE), ["0.25"]);
+}
+
+#[test]
+fn the_blocks_of_the_page_are_those_of_all_its_engines() {
+    // Engines of 7,150 and 7,140 blocks of 32 tokens, each with the sum of both.
+    let page = |first: &str, second: &str| {
+        let [first, second] = [first, second].map(|tokens| pool(tokens, "14290", "32", "3.49"));
+        let other = r#"engine="1",model_name="acme/m""#;
+        configured(&first).raw("vllm:kv_offload_store_bytes_total", other, "500").raw(USAGE, other, "0.0").raw(
+            "vllm:cache_config_info",
+            &format!(r#"engine="1",{second}"#),
+            "1.0",
+        )
+    };
+    assert_eq!(sized(&page("228800", "228480")).upstream(USAGE), ["0.25", "0.5"]);
+    assert_eq!(sized(&page("114400", "114240")).upstream(USAGE), ["0.0", "0.0"]);
+}
+
+#[test]
+fn of_two_engines_the_hybrid_one_is_left_alone() {
+    let other = r#"engine="1",model_name="acme/hybrid""#;
+    let page = configured(r#"mamba_block_size="None""#)
+        .raw("vllm:kv_offload_store_bytes_total", other, "500")
+        .raw(USAGE, other, "0.0")
+        .raw("vllm:cache_config_info", r#"engine="1",mamba_block_size="512""#, "1.0");
+    let result = sized(&page);
+    assert_eq!(result.upstream(USAGE), ["0.25", "0.0"]);
+    assert_eq!(result.labels(FILL, "engine"), ["0"]);
+    assert!(result.help(USAGE).contains("Replaced only where kvtier_correction_active is 1"));
+}
+
+#[test]
+fn slots_bound_a_hybrid_model_too_while_none_was_refused() {
+    // 4 slots of 250 bytes; 3 handed out for 250 bytes.
+    let info = r#"cpu_blocks_per_chunk="1",cpu_kv_cache_size_bytes="1000",cpu_num_chunks="4""#;
+    let page = configured(r#"mamba_block_size="512""#).sample("vllm:kv_offload_config_info", info, "1.0");
+    let counted = page.clone().sample("vllm:kv_offload_cpu_allocation_size_sum", "", "3");
+    assert_eq!(sized(&counted).upstream(USAGE), ["0.75"]);
+    assert!(!explained(&counted).contains("assumed"));
+    let refused = counted.sample("vllm:kv_offload_allocation_failure_total", "", "1");
+    assert_shared(&refused, "mamba_block_size is set");
+    // The hybrid of 0.33 among the captures says so with Mamba's settings filled in as well.
+    let text = String::from_utf8(captures::named("vllm-0.33.0-offload-hybrid-slots").text()).unwrap();
+    let hybrid = text.replace("mamba_block_size=\"None\"", "mamba_block_size=\"512\"");
+    assert_ne!(text, hybrid);
+    assert_eq!(run(&Page::new().text(&hybrid)).upstream(USAGE), ["0.75"]);
+}
+
+#[test]
+fn a_page_of_0_32_is_left_alone_as_a_hybrids_and_corrected_as_anothers() {
+    let text = String::from_utf8(captures::named("vllm-0.32.0-offload-cpu-storeonly").text()).unwrap();
+    // 10,000,000,000 of 34,359,738,368 bytes stored.
+    let plain = Page::new().text(&text);
+    assert_eq!(run(&plain).tier(FILL), 10_000_000_000.0 / 34_359_738_368.0);
+    let hybrid =
+        Page::new().text(&text.replace("mamba_page_size_padded=\"None\"", "mamba_page_size_padded=\"1081344\""));
+    assert!(run(&hybrid).absent(FILL));
+    assert_eq!(run(&hybrid).upstream(USAGE), ["0.0"]);
+    // Bytes by slot mean nothing there, so none are told for a token.
+    assert!(run(&hybrid).absent("kvtier_kv_bytes_per_token"));
+}
+
+#[test]
+fn events_of_several_groups_show_a_hybrid_model_and_tell_no_bytes() {
+    let page = configured(r#"mamba_block_size="None""#);
+    let with = |page: &Page, several_groups: bool| {
+        run_with(page, |settings, host| {
+            settings.tier_sizes.insert("ram".into(), 1000);
+            let bounds = Bounds { sure: 4, possible: 4, ..Bounds::default() };
+            host.streams.push(Stream { rank: 0, bounds, chunk_bytes: Some(100.0), several_groups });
+        })
+    };
+    // 4 chunks of 100 bytes of 1000.
+    assert_eq!(with(&page, false).tier(FILL), 0.4);
+    assert!(with(&page, true).absent(FILL));
+    assert_eq!(with(&page, true).upstream(USAGE), ["0.0"]);
+    assert!(with(&page, true).outcome.residents.is_empty());
+    // Slots that the engine states are all alike: 4 of 4 × 250 bytes.
+    let info = r#"cpu_blocks_per_chunk="1",cpu_kv_cache_size_bytes="1000",cpu_num_chunks="4""#;
+    let stated = page.sample("vllm:kv_offload_config_info", info, "1.0");
+    assert_eq!(with(&stated, true).tier(FILL), 1.0);
 }

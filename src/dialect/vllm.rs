@@ -3,7 +3,9 @@
 //! Which families exist, and since when, was read from the releases 0.14 to 0.33. A version's own formula is
 //! chosen by the families that are on the page, never by a version number: pages carry none.
 
-use super::{DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_offload, vllm_simple, vllm_tiering};
+use super::{
+    DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
+};
 use crate::exposition::{Exposition, Sample, unescape};
 use crate::model::{Fact, Quotient, Snapshot};
 
@@ -61,6 +63,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     prefill(page, snapshot);
     served_tokens(page, snapshot);
     gpu_pool(page, snapshot);
+    vllm_groups::mark(page, snapshot);
     resets(page, snapshot);
     true
 }

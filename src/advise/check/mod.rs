@@ -62,12 +62,13 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 18] = [
+pub const RULES: [Rule; 19] = [
     page::unreadable,
     page::no_engine,
     page::no_transfers,
     page::lmcache_is_silent,
     page::size_mismatch,
+    page::kv_groups,
     page::smaller_than_the_pool,
     page::never_reloaded,
     |facts| facts.lmcache.map(lmcache::Config::findings).unwrap_or_default(),
