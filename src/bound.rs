@@ -5,8 +5,9 @@
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
 use crate::events::resident::{Resident, resident, stream_of};
-use crate::model::{Engine, Fact, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
+use crate::model::{Engine, Fact, Quotient, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings};
+use crate::share::{Withheld, share};
 
 /// An engine with all that follows from its readings.
 #[derive(Debug)]
@@ -17,8 +18,16 @@ pub struct Resolved<'s> {
     pub bytes_per_token: Option<PerToken>,
     /// Processes that copy in parallel.
     pub ranks: Option<f64>,
+    /// Share of the prompt tokens that prefill computed.
+    pub prefill_computed: Option<f64>,
+    /// Share of the tokens looked up in a cache library that it found.
+    pub lookup_hits: Option<f64>,
+    /// What shows that layers of several kinds share its pool and its tier: the page, or its KV cache events.
+    pub several_groups: Option<&'static str>,
     /// Its tiers.
     pub tiers: Vec<ResolvedTier<'s>>,
+    /// What the page contradicts itself in.
+    pub withheld: Vec<Withheld>,
 }
 
 /// KV bytes of one token and the method that gave them.
@@ -43,8 +52,18 @@ pub struct ResolvedTier<'s> {
     pub size_tokens: Option<f64>,
     /// How full it is at most.
     pub fill: Fill,
+    /// Share pinned by copies in flight.
+    pub pinned: Option<f64>,
     /// What is in it, where KV cache events are followed.
     pub resident: Option<Resident>,
+}
+
+impl ResolvedTier<'_> {
+    /// Whether the bound holds for models of one KV group only: it rests on bytes, not on slots too, and leaves room.
+    pub fn assumes_one_group(&self) -> bool {
+        let Fill::AtMost { bytes, share, terms } = &self.fill else { return false };
+        *bytes > 0.0 && *share < 1.0 && terms.iter().all(|term| term.name != SLOTS)
+    }
 }
 
 /// How full a tier is.
@@ -132,18 +151,67 @@ fn resolve_engine<'s>(
     alone: bool,
 ) -> Resolved<'s> {
     let bytes_per_token = per_token(engine, settings);
+    let mut shares = Shares::default();
+    let stream = stream_of(&host.streams, &engine.id, alone);
+    let told = || stream.filter(|stream| stream.several_groups).map(|_| "its KV cache events name several");
+    let several_groups = engine.several_groups.or_else(told);
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
     let tiers = engine.tiers.iter().filter(counts);
-    let mut tiers: Vec<_> = tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
+    let mut tiers: Vec<_> = tiers
+        .map(|tier| resolve_tier(tier, settings, file, bytes_per_token, several_groups.is_some(), &mut shares))
+        .collect();
     for tier in &mut tiers {
-        tier.resident = resident(tier.tier, tier.size, stream_of(&host.streams, &engine.id, alone));
-        if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) =
-            (tier.resident.and_then(|r| r.fill()), &tier.fill)
+        // Chunks of several groups differ in bytes: only slots that the engine states are alike.
+        let alike = several_groups.is_none() || tier.tier.slots.is_some();
+        tier.resident = resident(tier.tier, tier.size, stream.filter(|_| alike));
+        let measured = tier.resident.and_then(|r| r.fill());
+        if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) = (measured, &tier.fill)
+            && tier.fill != Fill::Unknown(IMPOSSIBLE)
         {
             tier.fill = measured;
         }
     }
-    Resolved { engine, bytes_per_token, ranks: ranks(settings, host), tiers }
+    Resolved {
+        engine,
+        bytes_per_token,
+        ranks: ranks(settings, host),
+        prefill_computed: shares.of_engine("kvtier_prefill_computed_ratio", engine.prefill_computed),
+        lookup_hits: shares.of_engine("kvtier_lmcache_lookup_hit_ratio", engine.lookup_hits),
+        several_groups,
+        tiers,
+        withheld: shares.withheld,
+    }
+}
+
+/// The shares of one engine, and those of them that can be none.
+#[derive(Default)]
+struct Shares {
+    withheld: Vec<Withheld>,
+}
+
+impl Shares {
+    fn of_engine(&mut self, family: &'static str, quotient: Option<Quotient>) -> Option<f64> {
+        let quotient = quotient?;
+        self.check(family, None, quotient.value()?, || quotient.to_string())
+    }
+
+    fn of_tier(&mut self, family: &'static str, tier: &Tier, value: f64, from: impl FnOnce() -> String) -> Option<f64> {
+        self.check(family, Some(&tier.name), value, from)
+    }
+
+    fn check(
+        &mut self,
+        family: &'static str,
+        tier: Option<&str>,
+        value: f64,
+        from: impl FnOnce() -> String,
+    ) -> Option<f64> {
+        let share = share(value);
+        if share.is_none() {
+            self.withheld.push(Withheld { family, tier: tier.map(str::to_owned), value, from: from() });
+        }
+        share
+    }
 }
 
 /// Only a local upstream on a box with one GPU is known to be one rank without being told.
@@ -172,7 +240,8 @@ fn per_token(engine: &Engine, settings: &Settings) -> Option<PerToken> {
 /// Stored bytes ÷ tokens of the slots handed out: only while each slot handed out was filled by one store.
 fn stored_per_token(engine: &Engine, ram: &Tier) -> Option<f64> {
     let slots = ram.slots?;
-    let undisturbed = ram.refusals == 0.0 && ram.promoted.is_none_or(|promoted| promoted.value == 0.0);
+    let alike = engine.several_groups.is_none();
+    let undisturbed = alike && ram.refusals == 0.0 && ram.promoted.is_none_or(|promoted| promoted.value == 0.0);
     let tokens = slots.allocated?.value * engine.block_tokens?.value * slots.blocks_per_slot?.value;
     ratio(ram.transfers.stored_bytes?.value, tokens).filter(|bytes| undisturbed && *bytes > 0.0)
 }
@@ -182,6 +251,8 @@ fn resolve_tier<'s>(
     settings: &Settings,
     file: Option<Size>,
     per_token: Option<PerToken>,
+    several_groups: bool,
+    shares: &mut Shares,
 ) -> ResolvedTier<'s> {
     let flag = settings
         .tier_sizes
@@ -199,7 +270,10 @@ fn resolve_tier<'s>(
         size,
         mismatch,
         size_tokens: size_tokens(tier, size, per_token),
-        fill: fill(tier, size),
+        fill: fill(tier, size, several_groups, shares),
+        pinned: tier.pinned.and_then(|pinned| {
+            shares.of_tier("kvtier_tier_pinned_ratio", tier, pinned.value, || pinned.from.to_owned())
+        }),
         resident: None,
     }
 }
@@ -217,9 +291,17 @@ fn slot_bytes(slots: Slots) -> Option<f64> {
     ratio(slots.bytes.value, slots.count.value)
 }
 
-fn fill(tier: &Tier, size: Option<Size>) -> Fill {
-    if let Some(measured) = measured(tier, size) {
+/// Why nothing is said where the page contradicts itself.
+pub const IMPOSSIBLE: &str = "the page contradicts itself: a share that it comes of is outside 0 to 1";
+
+const FILL: &str = "kvtier_tier_fill_upper_bound_ratio";
+
+fn fill(tier: &Tier, size: Option<Size>, several_groups: bool, shares: &mut Shares) -> Fill {
+    if let Some(measured) = measured(tier, size, shares) {
         return measured;
+    }
+    if tier.bounded_by_stores && tier.transfers.stores_unreadable && tier.transfers.stored_bytes.is_none() {
+        return Fill::Unknown("the bytes stored cannot be read: their count is no number from 0 upwards");
     }
     let Some(stored) = tier.transfers.stored_bytes.filter(|_| tier.bounded_by_stores) else {
         return Fill::Unknown("nothing on the page bounds what is resident");
@@ -230,21 +312,38 @@ fn fill(tier: &Tier, size: Option<Size>) -> Fill {
     let Some(size) = size.map(|size| size.fact.value).filter(|bytes| *bytes > 0.0) else {
         return Fill::Unknown("the size is not known: give it with --tier.size");
     };
+    if let Some(storing) = tier.storing
+        && shares.of_tier(FILL, tier, storing.value, || storing.from.to_owned()).is_none()
+    {
+        return Fill::Unknown(IMPOSSIBLE);
+    }
     let terms = terms(tier, stored, size);
     let copied: f64 = terms.iter().filter(|term| term.name != SLOTS).map(|term| term.bytes).sum();
     let slots = terms.iter().find(|term| term.name == SLOTS).map_or(0.0, |term| term.bytes);
+    // As many bytes as fit fill as many slots, or more.
+    if several_groups && usable_slots(tier).is_none() && copied < size {
+        return Fill::Unknown(SHARED);
+    }
     let bytes = copied.max(slots).clamp(0.0, size);
     Fill::AtMost { bytes, share: bytes / size, terms }
 }
 
 const SLOTS: &str = "slots";
 
+/// Why bytes bound nothing for a model of several KV groups: a chunk of the narrowest takes a slot that is as large as one
+/// of the widest.
+pub const SHARED: &str = "layers of several kinds share the tier (a hybrid model, several KV groups): each of their chunks takes a whole slot, so the bytes stored bound nothing, and the page has no count of slots that can be relied on (0.33 has, while nothing is refused)";
+
+/// The slots, while they bound something: refused attempts are counted as handed out too, so one refusal makes the count
+/// useless.
+fn usable_slots(tier: &Tier) -> Option<Slots> {
+    tier.slots.filter(|_| tier.refusals == 0.0)
+}
+
 /// The terms that are there, in the order of the contract. The first three add up; slots are a bound of their own.
 fn terms(tier: &Tier, stored: Fact, size: f64) -> Vec<Term> {
     let named = |name| move |bytes| Term { name, bytes };
-    // Refused attempts are counted as handed out too, so one refusal makes the count useless.
-    let slots = tier.slots.filter(|_| tier.refusals == 0.0);
-    let handed_out = slots.and_then(|slots| Some(slots.allocated?.value * slot_bytes(slots)?));
+    let handed_out = usable_slots(tier).and_then(|slots| Some(slots.allocated?.value * slot_bytes(slots)?));
     let mut terms = vec![Term { name: "stored", bytes: stored.value }];
     terms.extend(tier.promoted.map(|fact| fact.value).map(named("promoted")));
     terms.extend(tier.storing.map(|share| share.value * size).map(named("inflight")));
@@ -252,12 +351,11 @@ fn terms(tier: &Tier, stored: Fact, size: f64) -> Vec<Term> {
     terms
 }
 
-fn measured(tier: &Tier, size: Option<Size>) -> Option<Fill> {
-    match tier.residency? {
-        Residency::Bytes(bytes) => {
-            let share = ratio(bytes.value, size?.fact.value)?;
-            Some(Fill::Measured { bytes: Some(bytes.value), share })
-        }
-        Residency::Share(quotient) => Some(Fill::Measured { bytes: None, share: quotient.value()? }),
-    }
+fn measured(tier: &Tier, size: Option<Size>, shares: &mut Shares) -> Option<Fill> {
+    let (bytes, quotient) = match tier.residency? {
+        Residency::Bytes(bytes) => (Some(bytes.value), Quotient { of: bytes, by: size?.fact }),
+        Residency::Share(quotient) => (None, quotient),
+    };
+    let share = shares.of_tier(FILL, tier, quotient.value()?, || quotient.to_string());
+    Some(share.map_or(Fill::Unknown(IMPOSSIBLE), |share| Fill::Measured { bytes, share }))
 }

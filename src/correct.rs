@@ -10,6 +10,7 @@ use crate::dialect::RAM_USAGE;
 use crate::exposition::{Edit, Exposition, Metadata, Sample, Span};
 use crate::family::{Desc, Family};
 use crate::model::EngineId;
+use crate::share::share;
 
 /// One upstream family and what takes its place.
 pub struct Correction {
@@ -74,10 +75,15 @@ fn correct_family(
 ) -> Vec<Corrected> {
     let mut done: Vec<Corrected> = Vec::new();
     let mut measured = false;
+    let impossible = impossible(row, page, engines);
     for sample in page.samples(row.family) {
         let Some(engine) = find(engines, sample) else { continue };
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
-        let after = if enabled { outcome(fill) } else { Err("switched off by --correct=off") };
+        let after = match enabled {
+            false => Err("switched off by --correct=off"),
+            true if impossible.contains(&&engine.engine.id) => Err(NO_SHARE),
+            true => outcome(fill),
+        };
         let earlier = done.iter_mut().rfind(|one| one.engine == engine.engine.id);
         if let Ok(value) = after {
             measured |= matches!(fill, Some(Fill::Measured { .. }));
@@ -99,6 +105,16 @@ fn correct_family(
         say_in_help(page, row, &help(row, all, measured), edits);
     }
     done
+}
+
+/// Why a gauge that is no share passes: it may mean something else than the one that misleads (a fork's percents).
+const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";
+
+/// The engines that have a sample of the family which is outside 0…1. A NaN claims nothing.
+fn impossible<'r>(row: &Correction, page: &Exposition<'_>, engines: &'r [Resolved<'_>]) -> Vec<&'r EngineId> {
+    let samples = page.samples(row.family).iter();
+    let outside = samples.filter(|sample| !sample.value.is_nan() && share(sample.value).is_none());
+    outside.filter_map(|sample| Some(&find(engines, sample)?.engine.id)).collect()
 }
 
 /// Several processes report the gauge of one engine; the fill is the engine's.

@@ -61,7 +61,7 @@ pub const DERIVED: &[Derived] = &[
     Derived {
         desc: Desc::gauge(
             "kvtier_tier_fill_upper_bound_bytes",
-            "Upper bound of the KV bytes resident in the tier: min(size, max(stored + promoted + in flight, slots)), the terms that are known. Exact at rest until something empties the tier (see kvtier_tier_reset_hint). Where KV cache events are followed and nothing is left open: what is in the tier and on its way in. Too low where versions 0.22 to 0.25 promote from a secondary tier, which they do not count, and after an elastic scale-up, which resets the engine's counters but not its tiers.",
+            "Upper bound of the KV bytes resident in the tier: min(size, max(stored + promoted + in flight, slots)), the terms that are known. Exact at rest until something empties the tier (see kvtier_tier_reset_hint). Where KV cache events are followed and nothing is left open: what is in the tier and on its way in. Too low where versions 0.22 to 0.25 promote from a secondary tier, which they do not count, for hybrid models before 0.33 that do not show on the page (several KV groups), and after an elastic scale-up, which resets the engine's counters but not its tiers.",
         ),
         samples: Samples::Tier(|_, t| t.fill.bytes()),
     },
@@ -77,7 +77,7 @@ pub const DERIVED: &[Derived] = &[
             "kvtier_tier_pinned_ratio",
             "Share of the tier pinned by copies in flight: the engine's own usage gauge under its true name. It reads 0 on a full tier at rest.",
         ),
-        samples: Samples::Tier(|_, t| value(t.tier.pinned)),
+        samples: Samples::Tier(|_, t| t.pinned),
     },
     Derived {
         desc: Desc::counter(
@@ -167,7 +167,7 @@ pub const DERIVED: &[Derived] = &[
             "kvtier_prefill_computed_ratio",
             "Share of prompt tokens since engine start that prefill computed. Before version 0.16 of finished requests only.",
         ),
-        samples: Samples::Engine(|r| r.engine.prefill_computed?.value()),
+        samples: Samples::Engine(|r| r.prefill_computed),
     },
     Derived {
         desc: Desc::gauge(
@@ -186,9 +186,9 @@ pub const DERIVED: &[Derived] = &[
     Derived {
         desc: Desc::gauge(
             "kvtier_lmcache_lookup_hit_ratio",
-            "Share of the prompt tokens looked up in LMCache since its start that were found there. Of one worker, since each rank counts the same lookups. It includes tokens that the GPU held too, so it is no share of prefill saved. Unlike lmcache:retrieve_hit_rate it does not read 1 while nothing happens.",
+            "Share of the prompt tokens looked up in LMCache since its start that were found there. Of one process, the one that looked up the most, since all count the same lookups. It includes tokens that the GPU held too, so it is no share of prefill saved. Unlike lmcache:retrieve_hit_rate it does not read 1 while nothing happens.",
         ),
-        samples: Samples::Model(|r| r.engine.lookup_hits?.value()),
+        samples: Samples::Model(|r| r.lookup_hits),
     },
 ];
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::Corrected;
 use crate::model::{Fact, Quotient, Residency, Snapshot};
+use crate::share::Withheld;
 
 /// The whole explanation, as text.
 pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corrected]) -> String {
@@ -74,6 +75,9 @@ impl Text {
         self.fact(1, "GPU pool, tokens", engine.gpu_pool_tokens);
         self.fact(1, "GPU pool, share in use", engine.gpu_pool_used);
         self.fact(1, "tokens of a GPU block", engine.block_tokens);
+        if let Some(shown) = resolved.several_groups {
+            self.line(1, "KV groups", &format!("several ({shown})"));
+        }
         let per_token = resolved.bytes_per_token.map(|p| format!("{} (method {})", p.bytes, p.method));
         self.line(
             1,
@@ -84,6 +88,9 @@ impl Text {
         self.line(1, "ranks", &ranks.unwrap_or_else(|| "unknown: give it with --engine.ranks".into()));
         for evidence in &engine.reset_evidence {
             self.line(1, "may have emptied the RAM tier", evidence);
+        }
+        for withheld in &resolved.withheld {
+            self.withheld(withheld);
         }
         for tier in &resolved.tiers {
             self.tier(tier);
@@ -101,8 +108,13 @@ impl Text {
     fn quotient(&mut self, depth: usize, name: &str, quotient: Option<Quotient>) {
         let Some(quotient) = quotient else { return self.line(depth, name, "unknown") };
         let value = quotient.value().map_or_else(|| "unknown (divided by 0)".to_owned(), |value| value.to_string());
-        let (of, by) = (quotient.of, quotient.by);
-        self.line(depth, name, &format!("{value} = {} ({}) / {} ({})", of.value, of.from, by.value, by.from));
+        self.line(depth, name, &format!("{value} = {quotient}"));
+    }
+
+    fn withheld(&mut self, Withheld { family, tier, value, from }: &Withheld) {
+        let of = tier.as_ref().map(|tier| format!(" of tier {tier:?}")).unwrap_or_default();
+        let why = format!("it would be {value}, outside 0 to 1: the page contradicts itself (from {from})");
+        self.line(1, &format!("withheld: {family}{of}"), &why);
     }
 
     fn tier(&mut self, resolved: &ResolvedTier<'_>) {
@@ -141,6 +153,13 @@ impl Text {
             self.line(2, "refused or failed allocations and promotions", &tier.refusals.to_string());
         }
         self.fill(&resolved.fill);
+        if resolved.assumes_one_group() {
+            self.line(
+                3,
+                "assumed",
+                "one KV group: the page shows no more. With several (a hybrid model) it bounds nothing",
+            );
+        }
         match tier.residency {
             Some(Residency::Bytes(bytes)) => self.fact(3, "resident bytes", Some(bytes)),
             Some(Residency::Share(quotient)) => self.quotient(3, "resident share", Some(quotient)),

@@ -28,6 +28,7 @@
 //! | [`dialect`] | one file an engine or connector: its names, read into the model | pure |
 //! | [`model`] | Snapshot, Engine, Tier: the nouns | pure |
 //! | [`mod@duration`] | a length of time as people write it | pure |
+//! | [`mod@share`] | a ratio of two readings, or why it can be none | pure |
 //! | [`settings`] | what the operator and the box add to a page | pure |
 //! | [`bound`] | size and fill of a tier, each with its source and terms | pure |
 //! | [`correct`] | which upstream family is replaced by what, and why | pure |
@@ -76,6 +77,7 @@ pub mod rewrite;
 pub mod scrape;
 pub mod server;
 pub mod settings;
+pub mod share;
 pub mod status;
 pub mod upstream;
 pub mod web;

@@ -48,6 +48,13 @@ impl Quotient {
     }
 }
 
+impl fmt::Display for Quotient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quotient { of, by } = self;
+        write!(f, "{} ({}) / {} ({})", of.value, of.from, by.value, by.from)
+    }
+}
+
 /// `of ÷ by`, or `None` where that is no finite number.
 pub fn ratio(of: f64, by: f64) -> Option<f64> {
     let value = of / by;
@@ -285,6 +292,9 @@ pub struct Engine {
     pub gpu_pool_used: Option<Fact>,
     /// Tokens of one GPU block.
     pub block_tokens: Option<Fact>,
+    /// What shows that layers of several kinds share the engine's KV pool and its tier; `None` where nothing does,
+    /// which is no proof that they do not.
+    pub several_groups: Option<&'static str>,
     /// What was seen that may have emptied the RAM tier since start, in words.
     pub reset_evidence: Vec<String>,
     /// Its tiers, `ram` first.
@@ -309,6 +319,7 @@ impl Engine {
             gpu_pool_tokens: None,
             gpu_pool_used: None,
             block_tokens: None,
+            several_groups: None,
             reset_evidence: Vec::new(),
             tiers: Vec::new(),
             beyond: None,

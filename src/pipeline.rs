@@ -16,6 +16,7 @@ use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, has_sample, 
 use crate::family::Family;
 use crate::model::{EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
+use crate::share::Withheld;
 use crate::{bound, correct, derive, dialect, explain, merge, openmetrics, rewrite};
 
 /// How the upstream says that its page is written (its Content-Type).
@@ -301,17 +302,30 @@ fn residents(engines: &[Resolved<'_>]) -> Vec<(EngineId, Resident)> {
     engines.iter().filter_map(one).collect()
 }
 
-/// What a log should say once: a gauge that stays misleading although corrections are on, and a declared size that
-/// belongs to no tier.
+/// What a log should say once: a gauge that stays misleading although corrections are on, a share that can be none, and
+/// a declared size that belongs to no tier.
 fn warnings(corrected: &[Corrected], engines: &[Resolved<'_>], settings: &Settings) -> Vec<String> {
     let left = corrected.iter().filter(|_| settings.correct).filter_map(|one| Some((one, one.after.err()?)));
-    let left = left.map(|(one, why)| {
-        format!("{} of engine {:?} passes uncorrected and reads too low: {why}", one.family, one.engine.engine)
-    });
+    let left =
+        left.map(|(one, why)| format!("{} of engine {:?} passes uncorrected: {why}", one.family, one.engine.engine));
+    let contradictions = engines.iter().flat_map(|engine| engine.withheld.iter().map(|one| contradiction(engine, one)));
     let known = |name: &str| engines.iter().any(|engine| engine.tiers.iter().any(|tier| tier.tier.name == name));
     let unfit = settings.tier_sizes.keys().filter(|name| !engines.is_empty() && !known(name));
-    left.chain(unfit.map(|name| {
-        format!("--tier.size names tier {name:?}, and no engine shows one of that name so far: the size is not used")
-    }))
-    .collect()
+    left.chain(contradictions)
+        .chain(unfit.map(|name| {
+            format!(
+                "--tier.size names tier {name:?}, and no engine shows one of that name so far: the size is not used"
+            )
+        }))
+        .collect()
+}
+
+/// Without the value, which is another one with each scrape: the log says it once.
+fn contradiction(engine: &Resolved<'_>, Withheld { family, tier, .. }: &Withheld) -> String {
+    let of = tier.as_ref().map(|tier| format!(" of tier {tier:?}")).unwrap_or_default();
+    let EngineId { model_name, engine, .. } = &engine.engine.id;
+    format!(
+        "{family}{of} of engine {engine:?}, model {model_name:?}, is withheld: it would lie outside 0 to 1, so the page \
+         contradicts itself; /debug shows the figures"
+    )
 }

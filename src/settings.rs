@@ -45,6 +45,8 @@ pub struct Stream {
     pub bounds: Bounds,
     /// Bytes of a chunk, where earlier pages and the stream told.
     pub chunk_bytes: Option<f64>,
+    /// It told of blocks of more than one KV group.
+    pub several_groups: bool,
 }
 
 /// The shared-memory file (or all its segments) of one live engine's RAM tier.

@@ -151,7 +151,7 @@ fn what_the_main_page_has_of_lmcache_is_not_counted_again_from_its_own_page() {
 
 #[test]
 fn one_worker_counts_the_lookups_and_the_scheduler_is_none() {
-    // Worker 2 is the first: 400 ÷ 1000. Both workers together would say 1300 ÷ 1900.
+    // Worker 2 looked up the most: 400 ÷ 1000. Both workers together would say 1300 ÷ 1900.
     let page = Page::new()
         .raw("lmcache:num_lookup_tokens_total", r#"model_name="m",role="scheduler",worker_id="0""#, "0.0")
         .raw("lmcache:num_lookup_tokens_total", r#"model_name="m",role="worker",worker_id="10""#, "900")
@@ -162,6 +162,50 @@ fn one_worker_counts_the_lookups_and_the_scheduler_is_none() {
     assert_eq!(run(&page).value(LOOKUP_RATIO), 0.4);
     // 1,200,000 ÷ 1,920,000 on each of two ranks.
     assert_eq!(run(&fixture("lmcache-0.5.6-vllm-page-tp2")).value(LOOKUP_RATIO), 0.625);
+}
+
+#[test]
+fn of_the_processes_that_could_look_up_the_one_that_did_speaks() {
+    let page = |processes: &[(&str, &str, &str)]| {
+        processes.iter().fold(Page::new(), |page, (process, hits, tokens)| {
+            let labels = format!(r#"model_name="m",{process}"#);
+            page.raw("lmcache:num_lookup_hits_total", &labels, hits).raw(
+                "lmcache:num_lookup_tokens_total",
+                &labels,
+                tokens,
+            )
+        })
+    };
+    let [worker_0, worker_1, scheduler] =
+        [r#"role="worker",worker_id="0""#, r#"role="worker",worker_id="1""#, r#"role="scheduler",worker_id="0""#];
+    let ratio = |processes: &[(&str, &str, &str)]| run(&page(processes)).value(LOOKUP_RATIO);
+    // Lookups at the scheduler: 510,000 ÷ 900,000.
+    assert_eq!(ratio(&[(worker_0, "0", "0"), (worker_1, "0", "0"), (scheduler, "510000", "900000")]), 0.51 / 0.9);
+    // Only the second worker counts: 30 ÷ 40.
+    assert_eq!(ratio(&[(worker_0, "0", "0"), (worker_1, "30", "40")]), 0.75);
+    // Workers that disagree, the second is ahead: 60 ÷ 120; the hits of the first say nothing of its lookups.
+    assert_eq!(ratio(&[(worker_0, "90", "100"), (worker_1, "60", "120")]), 0.5);
+    // Of two that counted alike the worker speaks: 1 ÷ 4.
+    assert_eq!(ratio(&[(scheduler, "2", "4"), (worker_0, "1", "4")]), 0.25);
+    // A worker that was started again counts anew: 600 ÷ 800 of the one before it, and not 600 ÷ 800 with 9 ÷ 10 mixed in.
+    let restarted = [(r#"pid="9",worker_id="0""#, "9", "10"), (r#"pid="7",worker_id="0""#, "600", "800")];
+    assert_eq!(ratio(&restarted), 0.75);
+    // Its hits may be all that the dead process left: 9 ÷ 10.
+    let left =
+        page(&restarted[..1]).raw("lmcache:num_lookup_hits_total", r#"model_name="m",pid="7",worker_id="0""#, "600");
+    assert_eq!(run(&left).value(LOOKUP_RATIO), 0.9);
+    // What cannot be read is none that counted most: 1 ÷ 2.
+    assert_eq!(ratio(&[(worker_0, "1", "2"), (worker_1, "5", "-7"), (scheduler, "5", "NaN")]), 0.5);
+}
+
+#[test]
+fn each_model_has_a_process_that_speaks_for_it() {
+    let page = Page::new()
+        .raw("lmcache:num_lookup_hits_total", r#"model_name="a",role="worker",worker_id="0""#, "1")
+        .raw("lmcache:num_lookup_tokens_total", r#"model_name="a",role="worker",worker_id="0""#, "4")
+        .raw("lmcache:num_lookup_hits_total", r#"model_name="b",role="scheduler",worker_id="0""#, "30")
+        .raw("lmcache:num_lookup_tokens_total", r#"model_name="b",role="scheduler",worker_id="0""#, "40");
+    assert_eq!(run(&page).values(LOOKUP_RATIO), [0.25, 0.75]);
 }
 
 #[test]

@@ -8,8 +8,10 @@
 //! | none | an engine of its own with `engine=""` |
 //! | several (data parallel) | lookups to the model; bytes to nobody, and `/debug` says so |
 //!
-//! Ranks share tokens and split bytes: each rank counts the same lookups, so one worker's are taken, while each
-//! rank holds its own share of the bytes, so those are summed.
+//! Ranks share tokens and split bytes. Each process that looks up counts the same lookups, so one of them speaks: the
+//! one that counted the most, be it a worker or the scheduler (who looks up is a matter of version and configuration,
+//! and the others stand at 0). Both sides of the quotient are of that process. Each rank holds its own share of the
+//! bytes, so those are summed.
 //!
 //! What is left out, and why: `retrieve_hit_rate` reads 1 while nothing is retrieved; `local_storage_usage` is a
 //! belief that is no fill (see [`Snapshot::disk_claimed`]); no family counts bytes that moved, and tokens times an
@@ -18,7 +20,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Dialect;
+use super::{Dialect, says_something};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
 
@@ -36,9 +38,9 @@ pub(super) const DIALECT: Dialect =
     Dialect { name: "lmcache", reads: &[LOOKED_UP, FOUND, CPU_USED, DISK_CLAIMED], read };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let mut caches: BTreeMap<String, Cache> = BTreeMap::new();
+    let mut caches: BTreeMap<String, Cache<'_>> = BTreeMap::new();
     for name in DIALECT.reads {
-        for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
+        for sample in page.samples(name).iter().filter(|sample| says_something(sample.value)) {
             caches.entry(model(sample.labels, snapshot)).or_default().take(name, sample.labels, sample.value);
         }
     }
@@ -51,38 +53,57 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     !caches.is_empty()
 }
 
-/// A process of LMCache. The scheduler's series are mostly zeros, so its order is behind all workers.
+/// A role of LMCache in the engine. The scheduler's bytes are zeros, so its order is behind all workers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Worker {
     is_scheduler: bool,
     id: u64,
 }
 
+/// A process, told by all its labels: a restarted worker has the same role, and counts from 0 again.
+type Process<'a> = (Worker, Vec<(&'a str, &'a str)>);
+
 /// What all processes that cache for one model say.
 #[derive(Default)]
-struct Cache(BTreeMap<(&'static str, Worker), f64>);
+struct Cache<'a> {
+    bytes: BTreeMap<(&'static str, Worker), f64>,
+    looked_up: BTreeMap<Process<'a>, f64>,
+    found: BTreeMap<Process<'a>, f64>,
+}
 
-impl Cache {
-    /// Of one worker's series (several processes of it, one of them dead) the largest counts.
-    fn take(&mut self, name: &'static str, labels: Labels<'_>, value: f64) {
+impl<'a> Cache<'a> {
+    fn take(&mut self, name: &'static str, labels: Labels<'a>, value: f64) {
         let is_scheduler = labels.raw("role") == Some("scheduler");
         let id = labels.raw("worker_id").and_then(|id| id.parse().ok()).unwrap_or_default();
-        let known = self.0.entry((name, Worker { is_scheduler, id })).or_insert(value);
-        *known = known.max(value);
+        let worker = Worker { is_scheduler, id };
+        let process = || {
+            let mut labels: Vec<_> = labels.iter().collect();
+            labels.sort_unstable();
+            (worker, labels)
+        };
+        match name {
+            LOOKED_UP => _ = self.looked_up.entry(process()).or_insert(value),
+            FOUND => _ = self.found.entry(process()).or_insert(value),
+            // Of one worker's processes (one of them dead) the one with the most holds the bytes.
+            _ => {
+                let known = self.bytes.entry((name, worker)).or_insert(value);
+                *known = known.max(value);
+            }
+        }
     }
 
-    /// What was found of what was looked up, by the first worker.
+    /// What was found of what was looked up, by the process that looked up the most; of equals by the first.
     fn lookups(&self) -> Option<Quotient> {
-        let (worker, looked_up) =
-            self.0.iter().find_map(|((name, worker), tokens)| (*name == LOOKED_UP).then_some((*worker, *tokens)))?;
-        let found = self.0.get(&(FOUND, worker)).copied()?;
+        let told =
+            self.looked_up.iter().filter_map(|(process, looked_up)| Some((*looked_up, *self.found.get(process)?)));
+        let (looked_up, found) = told.reduce(|most, next| if next.0 > most.0 { next } else { most })?;
         Some(Quotient { of: Fact::new(found, FOUND), by: Fact::new(looked_up, LOOKED_UP) })
     }
 
     /// The bytes of all workers. The scheduler's own page says 0 of bytes that the workers hold.
     fn bytes(&self, family: &'static str) -> Option<Fact> {
         let held = |(name, worker): &(&str, Worker)| *name == family && !worker.is_scheduler;
-        let shares = self.0.iter().filter(|(key, _)| held(key)).map(|(_, bytes)| *bytes);
+        let shares = self.bytes.iter().filter(|(key, _)| held(key)).map(|(_, bytes)| *bytes);
         shares.reduce(|all, bytes| all + bytes).map(|bytes| Fact::new(bytes, family))
     }
 }
@@ -95,7 +116,7 @@ fn model(labels: Labels<'_>, snapshot: &Snapshot) -> String {
     named().find(shown).or_else(|| named().next()).map(|name| name.to_string()).unwrap_or_default()
 }
 
-fn place(model: &str, cache: &Cache, snapshot: &mut Snapshot) {
+fn place(model: &str, cache: &Cache<'_>, snapshot: &mut Snapshot) {
     if let Some(bytes) = cache.bytes(DISK_CLAIMED) {
         super::add(&mut snapshot.disk_claimed, bytes);
     }
@@ -115,7 +136,7 @@ fn place(model: &str, cache: &Cache, snapshot: &mut Snapshot) {
 
 /// With `local_cpu: false` the CPU pool is staging and no tier, and a disk usage of 0 is also what a missing disk
 /// backend shows; the page does not tell.
-fn tiers(engine: &mut Engine, cache: &Cache) {
+fn tiers(engine: &mut Engine, cache: &Cache<'_>) {
     if let Some(used) = cache.bytes(CPU_USED) {
         let tier = engine.tier_or_insert(CPU, Medium::Ram, CONNECTOR);
         tier.residency = Some(Residency::Bytes(used));

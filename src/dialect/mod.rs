@@ -27,6 +27,7 @@ mod lmcache_mp;
 pub mod serving;
 mod sglang;
 mod vllm;
+mod vllm_groups;
 mod vllm_offload;
 mod vllm_simple;
 mod vllm_tiering;

@@ -3,7 +3,9 @@
 //! Which families exist, and since when, was read from the releases 0.14 to 0.33. A version's own formula is
 //! chosen by the families that are on the page, never by a version number: pages carry none.
 
-use super::{DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_offload, vllm_simple, vllm_tiering};
+use super::{
+    DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
+};
 use crate::exposition::{Exposition, Sample, unescape};
 use crate::model::{Fact, Quotient, Snapshot};
 
@@ -61,6 +63,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     prefill(page, snapshot);
     served_tokens(page, snapshot);
     gpu_pool(page, snapshot);
+    vllm_groups::mark(page, snapshot);
     resets(page, snapshot);
     true
 }
@@ -185,16 +188,22 @@ fn reset_call(sample: &Sample<'_>) -> Option<String> {
     (empties && done).then(|| format!("{} POSTs of {handler} since start", sample.value))
 }
 
-/// A family or label, the first version that has it, and the last version that may be without it although the
-/// page shows what `needs` shows (`None`: its absence says nothing).
+/// What tells a version on a page, and the first minor version that shows it.
 struct Probe {
     seen: fn(&Exposition<'_>) -> bool,
     since: u32,
-    /// Whether a page of that version or later would have to show it.
+    /// Whether a page of that version or later would have to show it, so that its absence tells something too.
     certain: fn(&Exposition<'_>) -> bool,
 }
 
 const PROBES: &[Probe] = &[
+    Probe { seen: |p| p.has(FINISHED_COMPUTED), since: 13, certain: |p| p.has(FINISHED_PROMPT) },
+    // The default; before 0.14 there was none, and "native" together with a size did not start.
+    Probe {
+        seen: |p| backends(p).any(|backend| backend == Some("native")),
+        since: 14,
+        certain: has_no_default_backend,
+    },
     Probe { seen: |p| p.has(PROMPT_BY_SOURCE), since: 16, certain: |p| p.has(PROMPT) },
     Probe { seen: |p| p.has(vllm_offload::TOTAL_BYTES), since: 16, certain: |_| false },
     Probe { seen: |p| p.has(WAITING_BY_REASON), since: 20, certain: |p| p.has(WAITING) },
@@ -211,22 +220,36 @@ const PROBES: &[Probe] = &[
 /// The last minor version whose families were read; later ones may look the same.
 const NEWEST: u32 = 33;
 
-/// The first minor version that this program supports.
+/// The first minor version that this program supports. Older ones are told from it, and not from one another.
 const OLDEST: u32 = 14;
 
-/// Versions that fit the families on the page, as `0.26-0.27`, or `0.33+` where nothing bounds them above.
+/// Versions that fit the families on the page: `0.26-0.27`, `0.33+` where nothing bounds them above, `<0.14` where
+/// they are older than all that are known. `None` where no family tells, or families contradict each other.
 fn version_range(page: &Exposition<'_>) -> Option<String> {
-    let from = PROBES.iter().filter(|p| (p.seen)(page)).map(|p| p.since).max().unwrap_or(OLDEST);
+    let from = PROBES.iter().filter(|p| (p.seen)(page)).map(|p| p.since).max();
     let missing = PROBES.iter().filter(|p| !(p.seen)(page) && (p.certain)(page)).map(|p| p.since - 1).min();
     // This family left with 0.20.
     let left = page.has(PROMPT_RECOMPUTED).then_some(19);
-    match missing.into_iter().chain(left).min() {
+    match (from, missing.into_iter().chain(left).min()) {
         // A page that contradicts the table is not guessed at.
-        Some(to) if to < from => None,
-        Some(to) if to == from => Some(format!("0.{from}")),
-        Some(to) => Some(format!("0.{from}-0.{}", to.min(NEWEST))),
-        None => Some(format!("0.{from}+")),
+        (Some(from), Some(to)) if to < from => None,
+        (_, Some(to)) if to < OLDEST => Some(format!("<0.{OLDEST}")),
+        (Some(from), Some(to)) if to == from => Some(format!("0.{from}")),
+        (Some(from), Some(to)) => Some(format!("0.{from}-0.{}", to.min(NEWEST))),
+        (Some(from), None) => Some(format!("0.{from}+")),
+        (None, Some(to)) => Some(format!("<0.{}", to + 1)),
+        (None, None) => None,
     }
+}
+
+/// The `kv_offloading_backend` of each configuration on the page.
+fn backends<'a>(page: &Exposition<'a>) -> impl Iterator<Item = Option<&'a str>> {
+    page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels.raw("kv_offloading_backend"))
+}
+
+fn has_no_default_backend(page: &Exposition<'_>) -> bool {
+    let mut backends = backends(page).peekable();
+    backends.peek().is_some() && backends.all(|backend| matches!(backend, None | Some("None")))
 }
 
 fn config_has(page: &Exposition<'_>, label: &str) -> bool {

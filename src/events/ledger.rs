@@ -68,6 +68,7 @@ impl Ledger {
             rank: view.rank,
             bounds: view.bounds,
             chunk_bytes: account.and_then(|account| account.chunk_bytes),
+            several_groups: view.gauge.several_groups,
         })
     }
 
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn chunks_become_bytes_and_a_full_tier_with_strangers_has_a_known_number() {
         let engine = engine(0.0);
-        let stream = |bounds| Stream { rank: 0, bounds, chunk_bytes: Some(100.0) };
+        let stream = |bounds| Stream { rank: 0, bounds, chunk_bytes: Some(100.0), several_groups: false };
         let told = |bounds| resident(&engine.tiers[0], size(1000.0), Some(&stream(bounds))).unwrap();
         // Four chunks of 100 bytes, and a quarter of 1000 bytes on its way in.
         let exact = told(exactly(4));
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn another_connector_and_another_tier_are_not_measured() {
         let mut engine = engine(0.0);
-        let stream = Stream { rank: 0, bounds: exactly(4), chunk_bytes: Some(100.0) };
+        let stream = Stream { rank: 0, bounds: exactly(4), chunk_bytes: Some(100.0), several_groups: false };
         engine.tiers[0].bounded_by_stores = false;
         assert_eq!(resident(&engine.tiers[0], size(1000.0), Some(&stream)), None);
         let disk = engine.tier_or_insert("1:fs", Medium::Disk, "OffloadingConnector");

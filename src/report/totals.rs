@@ -9,6 +9,7 @@ use super::{
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::dialect::serving::Serving;
 use crate::model::{EngineId, Fact, Histogram, ratio};
+use crate::share::share;
 
 /// What one engine has counted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -137,7 +138,10 @@ pub fn readings(name: &str, engines: &ByEngine, gpu_free: Option<f64>) -> (Readi
     };
     let all = |of: fn(&Totals) -> Option<f64>| sum(engines.values().map(of));
     let quotient = |of: Option<f64>, by: Option<f64>| ratio(of?, by?);
-    put(PREFILL, None, quotient(all(|t| t.computed), all(|t| t.prompt)));
+    let mut notes = Vec::new();
+    let computed = quotient(all(|t| t.computed), all(|t| t.prompt));
+    notes.extend(computed.filter(|computed| share(*computed).is_none()).map(|computed| contradiction(name, computed)));
+    put(PREFILL, None, computed.and_then(share));
     put(PROMPT, None, all(|t| t.prompt));
     let mut decode = Histogram::default();
     engines.values().for_each(|totals| decode.merge(&totals.decode));
@@ -157,7 +161,15 @@ pub fn readings(name: &str, engines: &ByEngine, gpu_free: Option<f64>) -> (Readi
     }
     let column = Column { name: name.to_owned(), from: None, to: None };
     let guess = median.zip(decode.resolution()).filter(|(median, bound)| median < bound);
-    (Readings { column, cells }, guess.map(|(_, bound)| too_fast(name, bound)).into_iter().collect())
+    notes.extend(guess.map(|(_, bound)| too_fast(name, bound)));
+    (Readings { column, cells }, notes)
+}
+
+fn contradiction(name: &str, computed: f64) -> String {
+    format!(
+        "{name}: the share of {} would be {computed}; the page contradicts itself, so it is left out.",
+        PREFILL.what
+    )
 }
 
 /// The tiers of one name of all engines, added up: the bytes, the seconds, and both sides of the fill.

@@ -9,7 +9,8 @@ use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::{CORRECTIONS, Corrected};
 use crate::derive::{prefill_seconds_per_token, reload_seconds_per_token, speed};
 use crate::events::ledger::Told;
-use crate::model::{Fact, Quotient, Snapshot};
+use crate::model::{Fact, Snapshot};
+use crate::share::share;
 
 /// One engine of the page. Counters run since the engine started.
 #[derive(Clone, Debug, Serialize)]
@@ -154,12 +155,15 @@ impl Engine {
         Engine {
             model_name: engine.id.model_name.clone(),
             engine: engine.id.engine.clone(),
-            gpu_pool: GpuPool { size_tokens: value(engine.gpu_pool_tokens), used_ratio: value(engine.gpu_pool_used) },
+            gpu_pool: GpuPool {
+                size_tokens: value(engine.gpu_pool_tokens),
+                used_ratio: value(engine.gpu_pool_used).and_then(share),
+            },
             kv_bytes_per_token: resolved.bytes_per_token.map(|known| known.bytes),
             kv_bytes_per_token_method: resolved.bytes_per_token.map(|known| known.method),
             prompt_tokens: tokens(&engine.prompt_tokens),
             tier_served_tokens: tokens(&engine.served_tokens),
-            prefill_computed_ratio: engine.prefill_computed.as_ref().and_then(Quotient::value),
+            prefill_computed_ratio: resolved.prefill_computed,
             prefill_seconds_per_token: prefill_seconds_per_token(resolved),
             reload_seconds_per_token: reload_seconds_per_token(resolved),
             reset_evidence: engine.reset_evidence.clone(),
@@ -189,7 +193,7 @@ impl Tier {
             size_mismatch: resolved.mismatch,
             size_tokens: resolved.size_tokens,
             fill: TierFill::new(&resolved.fill),
-            pinned_ratio: value(tier.pinned),
+            pinned_ratio: resolved.pinned,
             stored_bytes_total: value(moved.stored_bytes),
             reloaded_bytes_total: value(moved.reloaded_bytes),
             store_seconds_total: value(moved.store_seconds),

@@ -62,11 +62,35 @@ fn a_tier_whose_copies_nobody_counts() {
                vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n\
                vllm:cache_config_info{engine=\"0\",kv_offloading_backend=\"native\",kv_offloading_size=\"8.0\"} 1\n";
     let said = Bench::serving(old).check(&[]);
-    said.says(1, &["has a RAM tier of 8.0 GiB (8,589,934,592 bytes)", "vLLM 0.14 and 0.15 count no copies"]);
+    said.says(1, &["has a RAM tier of 8.0 GiB (8,589,934,592 bytes)", "vLLM before 0.16 counts no copies"]);
     let declared = Bench::serving(capture("vllm-0.33.0-no-offload")).check(&["--tier.size=16GiB"]);
     declared.says(1, &["FINDING tier-without-transfer-metrics", "of 16.0 GiB", "a tier that did not start"]);
     for counted in ["vllm-0.16.0-offload-cpu-full", "vllm-0.24.0-offload-cpu-init", "vllm-0.33.0-offload-cpu-init"] {
         Bench::serving(capture(counted)).check(&[]).is_silent_about(&["tier-without-transfer-metrics"]);
+    }
+}
+
+#[test]
+fn a_tier_of_several_kv_groups_and_one_of_which_that_is_not_told() {
+    let page = capture("vllm-0.32.0-offload-cpu-storeonly");
+    let assumed = "remark kv-groups-not-told";
+    let shared = "remark tier-of-several-kv-groups";
+    let said = Bench::serving(page.clone()).check(&[]);
+    said.says(
+        1,
+        &[
+            assumed,
+            "The fill of tier ram of engine \"0\" of \"Qwen3.8-27B-NVFP4\" is a bound for models of one KV group",
+        ],
+    );
+    said.is_silent_about(&[shared]);
+    let hybrid = replaced(&page, "mamba_block_size=\"None\"", "mamba_block_size=\"512\"");
+    let said = Bench::serving(hybrid).check(&[]);
+    said.says(1, &[shared, "splits its KV over several groups (mamba_block_size is set)"]);
+    said.is_silent_about(&[assumed]);
+    // 0.33 counts slots, and an empty tier is empty.
+    for known in ["vllm-0.33.0-offload-hybrid-slots", "vllm-0.33.0-offload-cpu-full", "vllm-0.32.0-offload-cpu-init"] {
+        Bench::serving(capture(known)).check(&[]).is_silent_about(&[assumed, shared]);
     }
 }
 
@@ -116,7 +140,7 @@ fn bytes_that_never_come_back() {
         "vllm:external_prefix_cache_queries_total{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} 200000.0",
         "vllm:external_prefix_cache_queries_total{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} 0.0",
     );
-    Bench::serving(never_asked).check(&[]).says(0, &[FINE]);
+    Bench::serving(never_asked).check(&[]).says(0, &["No findings, 1 remark.", "remark kv-groups-not-told"]);
     Bench::serving(capture("vllm-0.33.0-offload-cpu-init")).check(&[]).says(0, &[FINE]);
 }
 

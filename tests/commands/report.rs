@@ -34,6 +34,19 @@ fn assert_near(values: &[Option<f64>], expected: &[Option<f64>]) {
 }
 
 #[test]
+fn a_share_that_can_be_none_is_left_out_and_said() {
+    // 3,000 computed of 2,000 prompted.
+    let page = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 2000\n\
+                vllm:prompt_tokens_by_source_total{engine=\"0\",model_name=\"m\",source=\"local_compute\"} 3000\n";
+    let said = report(&Bench::serving(page), &[]);
+    said.says(
+        0,
+        &["prompt tokens 2,000", "prompt tokens computed by prefill would be 1.5; the page contradicts itself"],
+    );
+    assert!(!said.out.contains("150.0 %"), "{}", said.out);
+}
+
+#[test]
 fn since_engine_start_from_one_page() {
     let said = report(&Bench::serving(full()).driver(&gpu(674 * MIB)), &[]);
     // 2,040,000 ÷ 17,000,000; 501,437,431,808 B ÷ 2^30 and ÷ 37.4207 s; 98.4e9 B and ÷ 7.51145 s.

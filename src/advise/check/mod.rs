@@ -62,12 +62,13 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 18] = [
+pub const RULES: [Rule; 19] = [
     page::unreadable,
     page::no_engine,
     page::no_transfers,
     page::lmcache_is_silent,
     page::size_mismatch,
+    page::kv_groups,
     page::smaller_than_the_pool,
     page::never_reloaded,
     |facts| facts.lmcache.map(lmcache::Config::findings).unwrap_or_default(),
@@ -149,7 +150,10 @@ impl<'a> Page<'a> {
     /// The oldest and the newest minor version that the page fits; `None` where nothing bounds it.
     fn versions(&self) -> (Option<u32>, Option<u32>) {
         let range = self.survey.snapshot.version_range.as_deref().unwrap_or_default();
-        let minor = |text: &str| text.strip_prefix("0.")?.parse().ok();
+        let minor = |text: &str| text.strip_prefix("0.")?.parse::<u32>().ok();
+        if let Some(first_excluded) = range.strip_prefix('<').and_then(minor) {
+            return (None, Some(first_excluded - 1));
+        }
         match range.split_once('-') {
             Some((oldest, newest)) => (minor(oldest), minor(newest)),
             None => (minor(range.trim_end_matches('+')), minor(range)),
@@ -160,6 +164,7 @@ impl<'a> Page<'a> {
         match self.versions() {
             (_, Some(newest)) if newest < IN_SHM_SINCE => InShm::No,
             (Some(oldest), _) if oldest < IN_SHM_SINCE => InShm::Perhaps,
+            (None, Some(_)) => InShm::Perhaps,
             _ => InShm::Yes,
         }
     }

@@ -3,7 +3,7 @@
 use super::{Facts, Page, engine_name};
 use crate::advise::Finding;
 use crate::advise::words::{count, size};
-use crate::bound::{Resolved, ResolvedTier};
+use crate::bound::{Fill, Resolved, ResolvedTier, SHARED};
 use crate::upstream::UpstreamError;
 
 /// The connector that counts neither bytes nor seconds.
@@ -68,7 +68,7 @@ fn no_transfers_of(page: &Page<'_>, engine: &Resolved<'_>, tier: &ResolvedTier<'
     let which = match tier.tier.connector {
         SIMPLE => "It is the SimpleCPUOffloadConnector, which counts neither bytes nor seconds in any version.",
         _ if page.versions().1.is_some_and(|newest| newest < 16) => {
-            "vLLM 0.14 and 0.15 count no copies of their OffloadingConnector."
+            "vLLM before 0.16 counts no copies of its OffloadingConnector."
         }
         _ => {
             "The OffloadingConnector counts its copies from 0.16 on, so this is another connector (the \
@@ -158,6 +158,42 @@ pub(super) fn smaller_than_the_pool(facts: &Facts<'_>) -> Vec<Finding> {
             )
         })
         .collect()
+}
+
+/// A model whose layers share the tier in slots, which the page does not count; or one of which that is not told.
+pub(super) fn kv_groups(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let shared = page.tiers().filter(|(_, tier)| tier.fill == Fill::Unknown(SHARED));
+    let shared = shared.map(|(engine, tier)| {
+        Finding::new(
+            "tier-of-several-kv-groups",
+            format!(
+                "{} splits its KV over several groups ({}), and nothing on its page bounds the fill of tier {}.",
+                engine_name(engine),
+                engine.several_groups.unwrap_or("as its page shows"),
+                tier.tier.name
+            ),
+            "Chunks of all groups take slots of one size, so the tier is full long before as many bytes were stored. The \
+             engine's gauge passes as it came.",
+            "vLLM 0.33 counts slots. Before that judge the tier by what it brings: tokens served, and the share that \
+             prefill computes.",
+        )
+    });
+    let assumed = page.tiers().filter(|(_, tier)| tier.assumes_one_group()).map(|(engine, tier)| {
+        Finding::new(
+            "kv-groups-not-told",
+            format!(
+                "The fill of tier {} of {} is a bound for models of one KV group, and the page shows no others.",
+                tier.tier.name,
+                engine_name(engine)
+            ),
+            "Where slots are not counted (before vLLM 0.33, or after a store was refused) a hybrid model (attention beside \
+             Mamba, linear attention or sliding windows, or a draft model) fills its tier long before as many bytes were \
+             stored, and not every page tells it from others.",
+            "Nothing, if all layers of the model are of one kind. Otherwise do not rely on the fill.",
+        )
+    });
+    shared.chain(assumed).map(Finding::as_remark).collect()
 }
 
 /// Bytes in, lookups, and not one byte back.

@@ -1,0 +1,70 @@
+//! Whether an engine of vLLM splits its KV over several groups, as far as its page shows it.
+//!
+//! Layers of one kind are a group. Models that mix kinds (full attention with Mamba, linear attention or sliding
+//! windows; a draft model beside the main one) have several, whose blocks share one pool. No family names them before
+//! 0.33, and none counts them then. Two things show them:
+//!
+//! - Mamba's own settings are filled in, which stay at `None` for models without such layers.
+//! - The pool holds fewer tokens than its blocks do. One group needs a block for `block_size` tokens; with more than one a
+//!   request of full length needs blocks of each, and the engine states its pool in tokens of such requests (0.24+).
+//!
+//! That nothing shows is no proof of one group.
+
+use super::as_number;
+use super::vllm::CACHE_CONFIG;
+use crate::exposition::{Exposition, Labels, unescape};
+use crate::model::Snapshot;
+
+/// Tells the engines what shows that they have several groups.
+pub(super) fn mark(page: &Exposition<'_>, snapshot: &mut Snapshot) {
+    let of_the_pool = holds_fewer_tokens(page).then_some("the pool holds fewer tokens than its blocks do");
+    for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
+        let Some(engine) = snapshot.engine_of_any_model(&unescape(labels.raw("engine").unwrap_or(""))) else {
+            continue;
+        };
+        let shown = mamba(labels).or(of_the_pool);
+        engine.several_groups = engine.several_groups.or(shown);
+    }
+}
+
+fn mamba(labels: Labels<'_>) -> Option<&'static str> {
+    let [block, page] = labels.raws(["mamba_block_size", "mamba_page_size_padded"]);
+    let (block, page) = (as_number(block).map(|_| "mamba_block_size is set"), as_number(page));
+    block.or(page.map(|_| "mamba_page_size_padded is set"))
+}
+
+/// All engines of the page are looked at together: `num_gpu_blocks` is their sum, repeated on each of them, and they run
+/// one model.
+fn holds_fewer_tokens(page: &Exposition<'_>) -> bool {
+    let pools: Option<Vec<Pool>> = page.samples(CACHE_CONFIG).iter().map(|sample| Pool::read(sample.labels)).collect();
+    let Some(pools) = pools.filter(|pools| !pools.is_empty()) else { return false };
+    let first = pools[0];
+    if pools.iter().any(|pool| (pool.blocks, pool.block_tokens) != (first.blocks, first.block_tokens)) {
+        return false;
+    }
+    let tokens: f64 = pools.iter().map(|pool| pool.tokens).sum();
+    // One group rounds a request of full length up to whole blocks, and the pool down to whole tokens.
+    let longest = pools.iter().map(|pool| pool.longest_request).fold(f64::INFINITY, f64::min);
+    let of_one_group = first.blocks * first.block_tokens * longest / (longest + first.block_tokens);
+    tokens + (pools.len() as f64) < of_one_group
+}
+
+/// The pool of one engine.
+#[derive(Clone, Copy)]
+struct Pool {
+    tokens: f64,
+    blocks: f64,
+    block_tokens: f64,
+    /// Tokens of a request of full length, at least.
+    longest_request: f64,
+}
+
+impl Pool {
+    fn read(labels: Labels<'_>) -> Option<Pool> {
+        let names = ["kv_cache_size_tokens", "num_gpu_blocks", "block_size", "kv_cache_max_concurrency"];
+        let [tokens, blocks, block_tokens, concurrency] = labels.raws(names).map(as_number);
+        // It is stated with two places.
+        let longest_request = tokens? / (concurrency? + 0.005);
+        Some(Pool { tokens: tokens?, blocks: blocks?, block_tokens: block_tokens?, longest_request })
+    }
+}
