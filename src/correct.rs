@@ -8,7 +8,7 @@ use crate::bound::{Fill, Resolved};
 use crate::derive::engine_labels;
 use crate::dialect::RAM_USAGE;
 use crate::exposition::{Edit, Exposition, Metadata, Sample, Span};
-use crate::family::{Desc, Family};
+use crate::family::{Desc, Family, Labels};
 use crate::model::EngineId;
 
 /// One upstream family and what takes its place.
@@ -58,9 +58,8 @@ pub fn correct(
 pub fn active(corrected: &[Corrected]) -> Family {
     let mut family = Family::new(ACTIVE);
     for one in corrected {
-        let mut labels = vec![("family", one.family.to_owned())];
-        labels.extend(engine_labels(&one.engine));
-        family.push(labels, f64::from(u8::from(one.after.is_ok())));
+        let labels = Labels::from([("family", one.family.to_owned())]);
+        family.push(labels.and(&engine_labels(&one.engine)), f64::from(u8::from(one.after.is_ok())));
     }
     family
 }

@@ -54,13 +54,30 @@ pub fn ratio(of: f64, by: f64) -> Option<f64> {
     (by != 0.0 && value.is_finite()).then_some(value)
 }
 
-/// What tells engines of one page apart. Both are label values as upstream meant them (unescaped).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What tells engines of one page apart: label values as upstream meant them (unescaped).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId {
     /// Served model name; empty where the page does not name one.
     pub model_name: String,
     /// Value of the `engine` label; empty on pages that have none.
     pub engine: String,
+    /// Further labels that tell engines of the page apart (`pod`, `worker_addr` …), by name. None of them is empty.
+    pub labels: Vec<(String, String)>,
+}
+
+impl EngineId {
+    /// An engine that its model and its `engine` label tell apart, as on a page straight from the engine.
+    pub fn new(model_name: impl Into<String>, engine: impl Into<String>) -> EngineId {
+        EngineId { model_name: model_name.into(), engine: engine.into(), labels: Vec::new() }
+    }
+}
+
+/// As people name it: `"0" of model "m", pod="a-0"`.
+impl fmt::Display for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of model {:?}", self.engine, self.model_name)?;
+        self.labels.iter().try_for_each(|(name, value)| write!(f, ", {name}={value:?}"))
+    }
 }
 
 /// What bytes of a tier lie on.
@@ -365,7 +382,7 @@ impl Snapshot {
             Ok(at) => at,
             Err(_) if self.engines.len() >= MAX_ENGINES => return self.beyond(),
             Err(at) => {
-                let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
+                let id = EngineId::new(model_name, engine);
                 self.engines.insert(at, Engine::new(id));
                 at
             }
@@ -377,7 +394,7 @@ impl Snapshot {
         let notes = &mut self.notes;
         self.beyond.get_or_insert_with(|| {
             notes.push(format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others"));
-            Box::new(Engine::new(EngineId { model_name: String::new(), engine: String::new() }))
+            Box::new(Engine::new(EngineId::default()))
         })
     }
 

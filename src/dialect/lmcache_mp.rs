@@ -80,7 +80,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
 fn home(snapshot: &Snapshot) -> EngineId {
     match snapshot.engines.as_slice() {
         [only] => only.id.clone(),
-        _ => EngineId { model_name: String::new(), engine: String::new() },
+        _ => EngineId::default(),
     }
 }
 

@@ -104,8 +104,7 @@ impl Spelling {
     fn read(&self, page: &Exposition<'_>, engines: &mut BTreeMap<EngineId, Serving>) {
         let mut each = |name: &'static str, set: &mut dyn FnMut(&mut Serving, Fact, &str)| {
             for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
-                let (model_name, engine) = (sample.labels.value("model_name"), sample.labels.value("engine"));
-                let id = EngineId { model_name: model_name.into_owned(), engine: engine.into_owned() };
+                let id = EngineId::new(sample.labels.value("model_name"), sample.labels.value("engine"));
                 let serving = engines.entry(id.clone()).or_insert_with(|| Serving::new(id));
                 set(serving, Fact::new(sample.value, name), &sample.labels.value("le"));
             }

@@ -183,7 +183,7 @@ mod tests {
 
     /// An engine whose RAM tier has so many bytes stored.
     fn engine(stored: f64) -> Engine {
-        let mut engine = Engine::new(EngineId { model_name: "m".into(), engine: "0".into() });
+        let mut engine = Engine::new(EngineId::new("m", "0"));
         (engine.external_queries, engine.external_hits) = (fact(100.0), fact(0.0));
         let tier = engine.tier_or_insert("ram", Medium::Ram, "OffloadingConnector");
         tier.bounded_by_stores = true;
@@ -317,7 +317,7 @@ mod tests {
             let view = View { rank, ..View::default() };
             Arc::new(Status { view: Some(view), ..Status::default() })
         };
-        let id = |engine: &str| EngineId { model_name: "m".into(), engine: engine.into() };
+        let id = |engine: &str| EngineId::new("m", engine);
         let both = [of(1), of(0)];
         assert_eq!((status_of(&both, &id("0"), false), status_of(&both, &id("2"), false)), (Some(1), None));
         assert_eq!(status_of(&[of(1), of(1)], &id("1"), false), None, "two of one rank");
