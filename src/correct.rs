@@ -4,12 +4,12 @@
 //! engine whose fill is unknown keeps its samples as they came, and that is said: in
 //! `kvtier_correction_active`, in the family's HELP and in `/debug`.
 
-use crate::bound::{Fill, Resolved};
+use crate::bound::{DOUBTFUL, Fill, Resolved};
 use crate::derive::engine_labels;
-use crate::dialect::RAM_USAGE;
+use crate::dialect::{self, Owner, RAM_USAGE};
 use crate::exposition::{Edit, Exposition, Metadata, Sample, Span};
 use crate::family::{Desc, Family, Labels};
-use crate::model::EngineId;
+use crate::model::{EngineId, Snapshot};
 
 /// One upstream family and what takes its place.
 pub struct Correction {
@@ -44,14 +44,16 @@ pub struct Corrected {
     pub after: Result<f64, &'static str>,
 }
 
-/// Adds the edits of all corrections to `edits` and says what became of each engine.
+/// Adds the edits of all corrections to `edits` and says what became of each engine. The engines are the snapshot's, in its
+/// order.
 pub fn correct(
     page: &Exposition<'_>,
+    snapshot: &Snapshot,
     engines: &[Resolved<'_>],
     enabled: bool,
     edits: &mut Vec<Edit>,
 ) -> Vec<Corrected> {
-    CORRECTIONS.iter().flat_map(|row| correct_family(row, page, engines, enabled, edits)).collect()
+    CORRECTIONS.iter().flat_map(|row| correct_family(row, page, snapshot, engines, enabled, edits)).collect()
 }
 
 /// The samples of `kvtier_correction_active`.
@@ -67,16 +69,23 @@ pub fn active(corrected: &[Corrected]) -> Family {
 fn correct_family(
     row: &Correction,
     page: &Exposition<'_>,
+    snapshot: &Snapshot,
     engines: &[Resolved<'_>],
     enabled: bool,
     edits: &mut Vec<Edit>,
 ) -> Vec<Corrected> {
     let mut done: Vec<Corrected> = Vec::new();
     let mut measured = false;
+    let owner = dialect::owner(snapshot, row.family);
     for sample in page.samples(row.family) {
-        let Some(engine) = find(engines, sample) else { continue };
+        let Owner::One(at) = owner(sample.labels) else { continue };
+        let engine = &engines[at];
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
-        let after = if enabled { outcome(fill) } else { Err("switched off by --correct=off") };
+        let after = match enabled {
+            true if engine.engine.doubts(row.family) => Err(DOUBTFUL),
+            true => outcome(fill),
+            false => Err("switched off by --correct=off"),
+        };
         let earlier = done.iter_mut().rfind(|one| one.engine == engine.engine.id);
         if let Ok(value) = after {
             measured |= matches!(fill, Some(Fill::Measured { .. }));
@@ -85,7 +94,9 @@ fn correct_family(
         }
         match earlier {
             // A duplicate passes as the first of its series does.
-            Some(one) if of_a_process(sample) => one.before = one.before.max(sample.value),
+            Some(one) if of_a_process(sample) || one.after == Err(DOUBTFUL) => {
+                one.before = one.before.max(sample.value)
+            }
             Some(_) => {}
             None => {
                 let engine = engine.engine.id.clone();
@@ -111,14 +122,6 @@ fn outcome(fill: Option<&Fill>) -> Result<f64, &'static str> {
         Some(Fill::AtMost { share, .. } | Fill::Measured { share, .. }) => Ok(*share),
         None => Err("the engine has no such tier"),
     }
-}
-
-/// Engines come in the order of their labels.
-fn find<'r, 's>(engines: &'r [Resolved<'s>], sample: &Sample<'_>) -> Option<&'r Resolved<'s>> {
-    let (model, engine) = (sample.labels.value("model_name"), sample.labels.value("engine"));
-    let key =
-        |r: &Resolved<'_>| (r.engine.id.model_name.as_str().cmp(&model)).then(r.engine.id.engine.as_str().cmp(&engine));
-    engines.binary_search_by(key).ok().map(|at| &engines[at])
 }
 
 /// The first sample of an engine gets the new value. A `pid` goes: the fill is the engine's, not a process's.

@@ -25,7 +25,8 @@ pub enum Samples {
     Engine(fn(&Resolved<'_>) -> Option<f64>),
     /// Several for each engine, told apart by one more label.
     Split(&'static str, fn(&Resolved<'_>) -> Vec<(String, f64)>),
-    /// One for each model: of its engines the first speaks for all.
+    /// One for each model (and further labels that tell engines apart): of engines that differ in `engine` alone the first
+    /// speaks for all.
     Model(fn(&Resolved<'_>) -> Option<f64>),
 }
 
@@ -217,11 +218,10 @@ fn family(row: &Derived, engines: &[Labelled<'_>]) -> Family {
     for (at, engine) in engines.iter().enumerate() {
         let id = &engine.resolved.engine.id;
         match row.samples {
-            // Engines stand in the order of their labels, so those of one model are neighbours.
-            Samples::Model(_) if at > 0 && engines[at - 1].resolved.engine.id.model_name == id.model_name => {}
             Samples::Model(value) => {
-                if let Some(value) = value(engine.resolved) {
-                    family.push(vec![("model_name", id.model_name.clone())], value);
+                let value = value(engine.resolved).filter(|_| !is_spoken_for(id, &engines[..at]));
+                if value.is_some() {
+                    family.push(engine_labels(&EngineId { engine: String::new(), ..id.clone() }), value);
                 }
             }
             Samples::Engine(value) => family.push(engine.labels.clone(), value(engine.resolved)),
@@ -243,6 +243,13 @@ fn family(row: &Derived, engines: &[Labelled<'_>]) -> Family {
         }
     }
     family
+}
+
+/// Whether an engine before this one differs from it in `engine` alone. Engines stand in the order of their labels, so
+/// those of one model are neighbours.
+fn is_spoken_for(id: &EngineId, before: &[Labelled<'_>]) -> bool {
+    let ids = before.iter().rev().map(|engine| &engine.resolved.engine.id);
+    ids.take_while(|other| other.model_name == id.model_name).any(|other| other.labels == id.labels)
 }
 
 /// The labels that tell engines apart, taken over from upstream. One that is named like a label of ours is written with
