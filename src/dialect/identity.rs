@@ -65,9 +65,10 @@ impl Kind {
     /// Labels that tell parts of one engine apart.
     fn parts(self) -> &'static [&'static str] {
         match self {
-            Kind::Vllm | Kind::LmcacheServer => &[],
+            Kind::Vllm => &[],
             Kind::Sglang => &["engine_type", "cache_type"],
             Kind::Lmcache => &["worker_id", "role"],
+            Kind::LmcacheServer => &["lmcache_instance_id"],
         }
     }
 
@@ -226,6 +227,11 @@ impl Whose {
 }
 
 impl Named<'_> {
+    /// Whether the sample names its model and its engine.
+    pub(super) fn is_full(&self) -> bool {
+        !self.model_name.is_empty() && !self.engine.is_empty()
+    }
+
     /// Whether there is an engine of exactly these labels.
     pub(super) fn is_known(&self, snapshot: &Snapshot) -> bool {
         self.at(snapshot).is_some()

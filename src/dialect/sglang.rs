@@ -107,22 +107,20 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     true
 }
 
-/// Families whose labels are a whole identity go first. Returns whether any sample names a model.
+/// A family that every engine shows has its whole identity, so these go first. Returns whether any sample names a model.
 fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     let mut found = false;
     let others = DIALECT.reads.iter().filter(|name| !DIALECT.identity.contains(name));
     for name in DIALECT.identity.iter().chain(others) {
         let whose = Whose::of(snapshot, Kind::Sglang, name);
-        for labels in page.samples(name).iter().map(|sample| sample.labels) {
-            if labels.raw("model_name").is_some() {
-                found = true;
-                let named = whose.named(labels);
-                let is_whole = DIALECT.identity.contains(name);
-                let is_new = if is_whole { !named.is_known(snapshot) } else { named.owner(snapshot) == Owner::Nobody };
-                if is_new {
-                    let id = EngineId { engine: String::new(), ..named.id() };
-                    snapshot.engine_or_insert(id).kind = Some(Kind::Sglang.name());
-                }
+        let has_all = DIALECT.identity.contains(name);
+        let labels = page.samples(name).iter().map(|sample| sample.labels);
+        for labels in labels.filter(|labels| labels.raw("model_name").is_some()) {
+            found = true;
+            let named = whose.named(labels);
+            if if has_all { !named.is_known(snapshot) } else { named.owner(snapshot) == Owner::Nobody } {
+                let id = EngineId { engine: String::new(), ..named.id() };
+                snapshot.engine_or_insert(id).kind = Some(Kind::Sglang.name());
             }
         }
     }

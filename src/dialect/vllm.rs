@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::identity::{self, Declared, Kind, Named, Owner, Whose};
 use super::{DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_offload, vllm_simple, vllm_tiering};
 use crate::exposition::{Exposition, Sample};
-use crate::model::{EngineId, Fact, Quotient, Snapshot, ratio};
+use crate::model::{Fact, Quotient, Snapshot, ratio};
 
 const PROMPT: &str = "vllm:prompt_tokens_total";
 const GENERATION: &str = "vllm:generation_tokens_total";
@@ -69,10 +69,11 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    if !find_engines(page, snapshot) {
+    let found = find_engines(page, snapshot);
+    identity::doubt(page, Kind::Vllm, snapshot);
+    if !found {
         return false;
     }
-    identity::doubt(page, Kind::Vllm, snapshot);
     snapshot.engine_kind = Some("vllm");
     snapshot.version_range = version_range(page);
     prompt_tokens(page, snapshot);
@@ -83,26 +84,17 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     true
 }
 
-/// Families whose labels are a whole identity go first, and the one that names no model last, since the others can only
-/// be joined to what was found. Returns whether the page has any engine.
+/// A family that every engine shows has its whole identity, so these go first; the others can only be joined to what they
+/// found, and the one that names no model last. Returns whether the page names any engine.
 fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let mut found = false;
     let of_vllm = || DIALECTS.iter().filter(|dialect| dialect.kind == Kind::Vllm);
+    let mut found = false;
     for name in of_vllm().flat_map(|dialect| dialect.identity) {
-        found |= find(page, snapshot, name, |named, snapshot| !named.is_known(snapshot));
+        found |= find(page, snapshot, name, |named, snapshot| named.is_full() && !named.is_known(snapshot));
     }
-    let others = of_vllm().flat_map(|dialect| dialect.reads.iter().filter(|name| !dialect.identity.contains(name)));
-    // The configuration is in many labels.
-    for name in others.filter(|name| name.starts_with("vllm:") && **name != CACHE_CONFIG) {
+    let others = of_vllm().flat_map(|dialect| dialect.reads).filter(|name| name.starts_with("vllm:"));
+    for name in others.filter(|name| **name != CACHE_CONFIG).chain([&CACHE_CONFIG]) {
         found |= find(page, snapshot, name, |named, snapshot| named.owner(snapshot) == Owner::Nobody);
-    }
-    let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
-    for sample in page.samples(CACHE_CONFIG) {
-        let named = whose.named(sample.labels);
-        if named.owner(snapshot) == Owner::Nobody {
-            let id = EngineId { model_name: String::new(), ..named.id() };
-            snapshot.engine_or_insert(id).kind = Some(Kind::Vllm.name());
-        }
     }
     found || !page.samples(CACHE_CONFIG).is_empty()
 }
@@ -116,13 +108,11 @@ fn find(
 ) -> bool {
     let whose = Whose::of(snapshot, Kind::Vllm, name);
     let mut found = false;
-    for labels in page.samples(name).iter().map(|sample| sample.labels) {
-        if let [Some(_), Some(_)] = labels.raws(["engine", "model_name"]) {
-            found = true;
-            let named = whose.named(labels);
-            if new(&named, snapshot) {
-                snapshot.engine_or_insert(named.id()).kind = Some(Kind::Vllm.name());
-            }
+    for sample in page.samples(name) {
+        let named = whose.named(sample.labels);
+        found |= named.is_full();
+        if new(&named, snapshot) {
+            snapshot.engine_or_insert(named.id()).kind = Some(Kind::Vllm.name());
         }
     }
     found
