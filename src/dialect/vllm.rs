@@ -54,8 +54,8 @@ pub(super) const DIALECT: Dialect = Dialect {
         SLEEP_STATE,
     ],
     kind: Kind::Vllm,
-    // Counters too: behind Ray gauges vanish while nothing sets them.
-    identity: &[RUNNING, WAITING, PROMPT, GENERATION, EXTERNAL_QUERIES],
+    // Counters too: behind Ray gauges vanish while nothing sets them. The sleep state is there before the first request.
+    identity: &[RUNNING, WAITING, PROMPT, GENERATION, EXTERNAL_QUERIES, SLEEP_STATE],
     declared: &[
         (PROMPT_BY_SOURCE, Declared::These(&["source"])),
         (CACHED_BY_SOURCE, Declared::These(&["source"])),
