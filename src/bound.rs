@@ -4,7 +4,7 @@
 //! summed inputs. Each result carries where it came from, so that `/debug` and the labels of our own families can
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
-use crate::events::resident::{Resident, resident, stream_of};
+use crate::events::resident::{Peers, Resident, resident, stream_of};
 use crate::model::{Engine, Fact, Quotient, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings};
 use crate::share::{Withheld, share};
@@ -129,8 +129,7 @@ impl Fill {
 /// Works out every engine of a snapshot.
 pub fn resolve<'s>(snapshot: &'s Snapshot, settings: &Settings, host: &HostFacts) -> Vec<Resolved<'s>> {
     let shm_file = only_tier_file(snapshot, host);
-    let alone = snapshot.engines.len() == 1;
-    snapshot.engines.iter().map(|engine| resolve_engine(engine, settings, host, shm_file, alone)).collect()
+    snapshot.engines.iter().map(|engine| resolve_engine(engine, snapshot, settings, host, shm_file)).collect()
 }
 
 /// The size of the one live tier file; of several files, or several engines, nobody can say whose it is.
@@ -145,14 +144,15 @@ fn only_tier_file(snapshot: &Snapshot, host: &HostFacts) -> Option<Size> {
 
 fn resolve_engine<'s>(
     engine: &'s Engine,
+    snapshot: &Snapshot,
     settings: &Settings,
     host: &HostFacts,
     file: Option<Size>,
-    alone: bool,
 ) -> Resolved<'s> {
     let bytes_per_token = per_token(engine, settings);
     let mut shares = Shares::default();
-    let stream = stream_of(&host.streams, &engine.id, alone);
+    let peers = || Peers::of(&engine.id, snapshot.engines.iter().map(|other| &other.id));
+    let stream = (!host.streams.is_empty()).then(peers).and_then(|peers| stream_of(&host.streams, &engine.id, peers));
     let told = || stream.filter(|stream| stream.several_groups).map(|_| "its KV cache events name several");
     let several_groups = engine.several_groups.or_else(told);
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
@@ -240,7 +240,7 @@ fn per_token(engine: &Engine, settings: &Settings) -> Option<PerToken> {
 /// Stored bytes ÷ tokens of the slots handed out: only while each slot handed out was filled by one store.
 fn stored_per_token(engine: &Engine, ram: &Tier) -> Option<f64> {
     let slots = ram.slots?;
-    let alike = engine.several_groups.is_none();
+    let alike = engine.several_groups.is_none() && !ram.doubtful;
     let undisturbed = alike && ram.refusals == 0.0 && ram.promoted.is_none_or(|promoted| promoted.value == 0.0);
     let tokens = slots.allocated?.value * engine.block_tokens?.value * slots.blocks_per_slot?.value;
     ratio(ram.transfers.stored_bytes?.value, tokens).filter(|bytes| undisturbed && *bytes > 0.0)
@@ -297,6 +297,9 @@ pub const IMPOSSIBLE: &str = "the page contradicts itself: a share that it comes
 const FILL: &str = "kvtier_tier_fill_upper_bound_ratio";
 
 fn fill(tier: &Tier, size: Option<Size>, several_groups: bool, shares: &mut Shares) -> Fill {
+    if tier.doubtful {
+        return Fill::Unknown(DOUBTFUL);
+    }
     if let Some(measured) = measured(tier, size, shares) {
         return measured;
     }
@@ -327,6 +330,9 @@ fn fill(tier: &Tier, size: Option<Size>, several_groups: bool, shares: &mut Shar
     let bytes = copied.max(slots).clamp(0.0, size);
     Fill::AtMost { bytes, share: bytes / size, terms }
 }
+
+/// Why nothing is said where series cannot be told apart.
+pub const DOUBTFUL: &str = "it is not certain which series are the engine's own: they differ in a label that nothing accounts for, or lack one";
 
 const SLOTS: &str = "slots";
 

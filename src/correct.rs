@@ -4,12 +4,12 @@
 //! engine whose fill is unknown keeps its samples as they came, and that is said: in
 //! `kvtier_correction_active`, in the family's HELP and in `/debug`.
 
-use crate::bound::{Fill, Resolved};
+use crate::bound::{DOUBTFUL, Fill, Resolved};
 use crate::derive::engine_labels;
-use crate::dialect::RAM_USAGE;
-use crate::exposition::{Edit, Exposition, Metadata, Sample, Span};
-use crate::family::{Desc, Family};
-use crate::model::EngineId;
+use crate::dialect::{self, Owner, RAM_USAGE};
+use crate::exposition::{self, Edit, Exposition, Metadata, Sample, Span};
+use crate::family::{Desc, Family, Labels};
+use crate::model::{EngineId, Snapshot};
 use crate::share::share;
 
 /// One upstream family and what takes its place.
@@ -45,23 +45,24 @@ pub struct Corrected {
     pub after: Result<f64, &'static str>,
 }
 
-/// Adds the edits of all corrections to `edits` and says what became of each engine.
+/// Adds the edits of all corrections to `edits` and says what became of each engine. The engines are the snapshot's, in its
+/// order.
 pub fn correct(
     page: &Exposition<'_>,
+    snapshot: &Snapshot,
     engines: &[Resolved<'_>],
     enabled: bool,
     edits: &mut Vec<Edit>,
 ) -> Vec<Corrected> {
-    CORRECTIONS.iter().flat_map(|row| correct_family(row, page, engines, enabled, edits)).collect()
+    CORRECTIONS.iter().flat_map(|row| correct_family(row, page, snapshot, engines, enabled, edits)).collect()
 }
 
 /// The samples of `kvtier_correction_active`.
 pub fn active(corrected: &[Corrected]) -> Family {
     let mut family = Family::new(ACTIVE);
     for one in corrected {
-        let mut labels = vec![("family", one.family.to_owned())];
-        labels.extend(engine_labels(&one.engine));
-        family.push(labels, f64::from(u8::from(one.after.is_ok())));
+        let labels = Labels::from([("family", one.family.to_owned())]);
+        family.push(labels.and(&engine_labels(&one.engine)), f64::from(u8::from(one.after.is_ok())));
     }
     family
 }
@@ -69,18 +70,22 @@ pub fn active(corrected: &[Corrected]) -> Family {
 fn correct_family(
     row: &Correction,
     page: &Exposition<'_>,
+    snapshot: &Snapshot,
     engines: &[Resolved<'_>],
     enabled: bool,
     edits: &mut Vec<Edit>,
 ) -> Vec<Corrected> {
     let mut done: Vec<Corrected> = Vec::new();
     let mut measured = false;
-    let impossible = impossible(row, page, engines);
+    let owner = dialect::owner(snapshot, row.family);
+    let impossible = impossible(row, page, engines, &owner);
     for sample in page.samples(row.family) {
-        let Some(engine) = find(engines, sample) else { continue };
+        let Owner::One(at) = owner(sample.labels) else { continue };
+        let engine = &engines[at];
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
         let after = match enabled {
             false => Err("switched off by --correct=off"),
+            true if engine.engine.doubts(row.family) => Err(DOUBTFUL),
             true if impossible.contains(&&engine.engine.id) => Err(NO_SHARE),
             true => outcome(fill),
         };
@@ -92,7 +97,9 @@ fn correct_family(
         }
         match earlier {
             // A duplicate passes as the first of its series does.
-            Some(one) if of_a_process(sample) => one.before = one.before.max(sample.value),
+            Some(one) if of_a_process(sample) || one.after == Err(DOUBTFUL) => {
+                one.before = one.before.max(sample.value)
+            }
             Some(_) => {}
             None => {
                 let engine = engine.engine.id.clone();
@@ -111,10 +118,19 @@ fn correct_family(
 const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";
 
 /// The engines that have a sample of the family which is outside 0…1. A NaN claims nothing.
-fn impossible<'r>(row: &Correction, page: &Exposition<'_>, engines: &'r [Resolved<'_>]) -> Vec<&'r EngineId> {
+fn impossible<'r>(
+    row: &Correction,
+    page: &Exposition<'_>,
+    engines: &'r [Resolved<'_>],
+    owner: &impl Fn(exposition::Labels<'_>) -> Owner,
+) -> Vec<&'r EngineId> {
     let samples = page.samples(row.family).iter();
     let outside = samples.filter(|sample| !sample.value.is_nan() && share(sample.value).is_none());
-    outside.filter_map(|sample| Some(&find(engines, sample)?.engine.id)).collect()
+    let of_one = outside.filter_map(|sample| match owner(sample.labels) {
+        Owner::One(at) => Some(&engines[at].engine.id),
+        _ => None,
+    });
+    of_one.collect()
 }
 
 /// Several processes report the gauge of one engine; the fill is the engine's.
@@ -128,14 +144,6 @@ fn outcome(fill: Option<&Fill>) -> Result<f64, &'static str> {
         Some(Fill::AtMost { share, .. } | Fill::Measured { share, .. }) => Ok(*share),
         None => Err("the engine has no such tier"),
     }
-}
-
-/// Engines come in the order of their labels.
-fn find<'r, 's>(engines: &'r [Resolved<'s>], sample: &Sample<'_>) -> Option<&'r Resolved<'s>> {
-    let (model, engine) = (sample.labels.value("model_name"), sample.labels.value("engine"));
-    let key =
-        |r: &Resolved<'_>| (r.engine.id.model_name.as_str().cmp(&model)).then(r.engine.id.engine.as_str().cmp(&engine));
-    engines.binary_search_by(key).ok().map(|at| &engines[at])
 }
 
 /// The first sample of an engine gets the new value. A `pid` goes: the fill is the engine's, not a process's.

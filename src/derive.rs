@@ -3,8 +3,6 @@
 //! A row spells name, kind and HELP, and holds the function that gives the value for one engine or tier. To add a
 //! family, add a row here, a line to the README's table, and refresh the goldens.
 
-use std::sync::Arc;
-
 use crate::bound::{Resolved, ResolvedTier};
 use crate::family::{Desc, Family, Labels};
 use crate::model::{EngineId, Fact, ratio};
@@ -27,7 +25,8 @@ pub enum Samples {
     Engine(fn(&Resolved<'_>) -> Option<f64>),
     /// Several for each engine, told apart by one more label.
     Split(&'static str, fn(&Resolved<'_>) -> Vec<(String, f64)>),
-    /// One for each model: of its engines the first speaks for all.
+    /// One for each model (and further labels that tell engines apart): of engines that differ in `engine` alone the first
+    /// speaks for all.
     Model(fn(&Resolved<'_>) -> Option<f64>),
 }
 
@@ -39,12 +38,13 @@ pub const DERIVED: &[Derived] = &[
             "Always 1. What the tier lies on, what moves its bytes, where its size is known from, and what its fill rests on.",
         ),
         samples: Samples::TierInfo(|t| {
-            vec![
+            [
                 ("medium", t.tier.medium.to_string()),
                 ("connector", t.tier.connector.to_owned()),
                 ("size_source", t.size.map_or_else(|| "none".to_owned(), |size| size.source.to_string())),
                 ("bound_basis", t.fill.basis()),
             ]
+            .into()
         }),
     },
     Derived {
@@ -201,15 +201,15 @@ pub fn derive(engines: &[Resolved<'_>]) -> Vec<Family> {
 /// An engine with the labels that its samples have in one family after the other.
 struct Labelled<'a> {
     resolved: &'a Resolved<'a>,
-    labels: Arc<Labels>,
-    tiers: Vec<(&'a ResolvedTier<'a>, Arc<Labels>)>,
+    labels: Labels,
+    tiers: Vec<(&'a ResolvedTier<'a>, Labels)>,
 }
 
 impl<'a> Labelled<'a> {
     fn new(resolved: &'a Resolved<'a>) -> Labelled<'a> {
-        let id = &resolved.engine.id;
-        let tier = |tier: &'a ResolvedTier<'a>| (tier, with(engine_labels(id), "tier", tier.tier.name.clone()).into());
-        Labelled { resolved, labels: engine_labels(id).into(), tiers: resolved.tiers.iter().map(tier).collect() }
+        let labels = engine_labels(&resolved.engine.id);
+        let tiers = resolved.tiers.iter().map(|tier| (tier, labels.with("tier", &*tier.tier.name))).collect();
+        Labelled { resolved, labels, tiers }
     }
 }
 
@@ -218,27 +218,26 @@ fn family(row: &Derived, engines: &[Labelled<'_>]) -> Family {
     for (at, engine) in engines.iter().enumerate() {
         let id = &engine.resolved.engine.id;
         match row.samples {
-            // Engines stand in the order of their labels, so those of one model are neighbours.
-            Samples::Model(_) if at > 0 && engines[at - 1].resolved.engine.id.model_name == id.model_name => {}
             Samples::Model(value) => {
-                if let Some(value) = value(engine.resolved) {
-                    family.push(vec![("model_name", id.model_name.clone())], value);
+                let value = value(engine.resolved).filter(|_| !is_spoken_for(id, &engines[..at]));
+                if value.is_some() {
+                    family.push(engine_labels(&EngineId { engine: String::new(), ..id.clone() }), value);
                 }
             }
-            Samples::Engine(value) => family.push(Arc::clone(&engine.labels), value(engine.resolved)),
+            Samples::Engine(value) => family.push(engine.labels.clone(), value(engine.resolved)),
             Samples::Split(label, values) => {
                 for (name, value) in values(engine.resolved) {
-                    family.push(with(engine_labels(id), label, name), value);
+                    family.push(engine.labels.with(label, name), value);
                 }
             }
             Samples::Tier(value) => {
                 for (tier, labels) in &engine.tiers {
-                    family.push(Arc::clone(labels), value(engine.resolved, tier));
+                    family.push(labels.clone(), value(engine.resolved, tier));
                 }
             }
             Samples::TierInfo(info) => {
                 for (tier, labels) in &engine.tiers {
-                    family.push([&labels[..], &info(tier)].concat(), 1.0);
+                    family.push(labels.and(&info(tier)), 1.0);
                 }
             }
         }
@@ -246,18 +245,47 @@ fn family(row: &Derived, engines: &[Labelled<'_>]) -> Family {
     family
 }
 
-/// The labels that tell engines apart, taken over from upstream.
+/// Whether an engine before this one differs from it in `engine` alone. Engines stand in the order of their labels, so
+/// those of one model are neighbours.
+fn is_spoken_for(id: &EngineId, before: &[Labelled<'_>]) -> bool {
+    let ids = before.iter().rev().map(|engine| &engine.resolved.engine.id);
+    ids.take_while(|other| other.model_name == id.model_name).any(|other| other.labels == id.labels)
+}
+
+/// The labels that tell engines apart, taken over from upstream. One that is named like a label of ours is written with
+/// `exported_` before its name, on all our families, as Prometheus does where a target has such a label: a name that
+/// stands twice would cost the whole scrape.
 pub fn engine_labels(id: &EngineId) -> Labels {
-    // Room for one more: most families have it.
-    let mut labels = Vec::with_capacity(3);
-    labels.extend([("model_name", id.model_name.clone()), ("engine", id.engine.clone())]);
+    let mut labels = Labels::from([("model_name", id.model_name.clone()), ("engine", id.engine.clone())]);
+    let taken = |name: &str| OWN_LABELS.contains(&name) || id.labels.iter().any(|(other, _)| other == name);
+    for (name, value) in &id.labels {
+        let mut name = name.clone();
+        if OWN_LABELS.contains(&name.as_str()) {
+            while taken(&name) {
+                name.insert_str(0, "exported_");
+            }
+        }
+        labels.push(name, value);
+    }
     labels
 }
 
-fn with(mut labels: Labels, name: &'static str, value: String) -> Labels {
-    labels.push((name, value));
-    labels
-}
+/// The labels that some of our families have beside those of an engine.
+pub const OWN_LABELS: [&str; 13] = [
+    "tier",
+    "medium",
+    "connector",
+    "size_source",
+    "bound_basis",
+    "method",
+    "source",
+    "family",
+    "bound",
+    "size",
+    "le",
+    "model_name",
+    "engine",
+];
 
 fn named(facts: &std::collections::BTreeMap<String, Fact>) -> Vec<(String, f64)> {
     facts.iter().map(|(name, fact)| (name.clone(), fact.value)).collect()

@@ -54,7 +54,7 @@ impl Text {
     fn engine(&mut self, resolved: &Resolved<'_>) {
         let engine = resolved.engine;
         self.line(0, "", "");
-        self.line(0, &format!("engine {:?} of model {:?}", engine.id.engine, engine.id.model_name), "");
+        self.line(0, &format!("engine {}", engine.id), "");
         self.fact(1, "prompt tokens", engine.prompt_total);
         for (source, fact) in &engine.prompt_tokens {
             self.fact(2, source, Some(*fact));
@@ -182,11 +182,7 @@ impl Text {
 
     fn correction(&mut self, one: &Corrected) {
         self.line(0, "", "");
-        self.line(
-            0,
-            &format!("{} of engine {:?}, model {:?}", one.family, one.engine.engine, one.engine.model_name),
-            "",
-        );
+        self.line(0, &format!("{} of engine {}", one.family, one.engine), "");
         self.line(1, "before", &one.before.to_string());
         match one.after {
             Ok(value) => self.line(1, "after", &value.to_string()),

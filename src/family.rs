@@ -5,8 +5,11 @@
 //! there. It is written anew for each scrape too, and the format is plain: an encoder that first wants every name and
 //! value in messages of its own took a quarter of the instructions of a small scrape.
 
+mod labels;
+
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
+
+pub use labels::Labels;
 
 /// Whether a family may only rise (until its engine restarts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,16 +67,13 @@ impl Desc {
     }
 }
 
-/// Names and values of a sample's labels; an empty value is the same as no label and is left out.
-pub type Labels = Vec<(&'static str, String)>;
-
 /// One family with the samples of this scrape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
     /// What it is.
     pub desc: Desc,
-    /// What is known of it now. Labels are shared: an engine's or a tier's stand in many families.
-    pub samples: Vec<(Arc<Labels>, f64)>,
+    /// What is known of it now.
+    pub samples: Vec<(Labels, f64)>,
     /// The same for a histogram.
     pub histograms: Vec<(Labels, Histogram)>,
 }
@@ -98,17 +98,15 @@ impl Family {
     /// A family of one sample without labels; without samples where the value is not known.
     pub fn single(desc: Desc, value: impl Into<Option<f64>>) -> Family {
         let mut family = Family::new(desc);
-        family.push(Vec::new(), value);
+        family.push(Labels::default(), value);
         family
     }
 
-    /// Adds a sample. Unknown (`None`) and non-finite values add nothing: unknown is an absent sample.
-    pub fn push(&mut self, labels: impl Into<Arc<Labels>>, value: impl Into<Option<f64>>) {
+    /// Adds a sample; a label with an empty value is no label. Unknown (`None`) and non-finite values add nothing: unknown is an absent sample.
+    pub fn push(&mut self, labels: impl Into<Labels>, value: impl Into<Option<f64>>) {
         let Some(value) = value.into().filter(|value| value.is_finite()) else { return };
         let mut labels = labels.into();
-        if labels.iter().any(|(_, text)| text.is_empty()) {
-            Arc::make_mut(&mut labels).retain(|(_, text)| !text.is_empty());
-        }
+        labels.drop_empty();
         self.samples.push((labels, value));
     }
 }
@@ -161,9 +159,8 @@ impl Text {
     /// One line. `le` is the edge of a bucket.
     fn sample(&mut self, name: &str, suffix: &str, labels: &Labels, le: Option<&str>, value: f64) {
         self.push(&[name, suffix]);
-        let labels = labels.iter().map(|(name, text)| (*name, text.as_str()));
         let mut before = "{";
-        for (name, text) in labels.chain(le.map(|edge| ("le", edge))) {
+        for (name, text) in labels.iter().chain(le.map(|edge| ("le", edge))) {
             self.push(&[before, name, "=\""]);
             self.quoted(text);
             self.push(&["\""]);
@@ -242,7 +239,7 @@ mod tests {
     fn a_histogram_is_its_buckets_the_rest_the_sum_and_the_count() {
         let mut family = Family::new(Desc::histogram("kvtier_x_seconds", "How long."));
         let observed = Histogram { up_to: vec![(0.5, 1), (10.0, 3)], count: 4, sum: 31.25 };
-        family.histograms = vec![(vec![("tier", "ram".into())], observed.clone()), (vec![], observed)];
+        family.histograms = vec![([("tier", "ram".into())].into(), observed.clone()), (Labels::default(), observed)];
         let labelled = "kvtier_x_seconds_bucket{tier=\"ram\",le=\"0.5\"} 1\n\
              kvtier_x_seconds_bucket{tier=\"ram\",le=\"10\"} 3\nkvtier_x_seconds_bucket{tier=\"ram\",le=\"+Inf\"} 4\n\
              kvtier_x_seconds_sum{tier=\"ram\"} 31.25\nkvtier_x_seconds_count{tier=\"ram\"} 4\n";

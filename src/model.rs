@@ -8,6 +8,7 @@ mod histogram;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 pub use histogram::Histogram;
 
@@ -61,13 +62,35 @@ pub fn ratio(of: f64, by: f64) -> Option<f64> {
     (by != 0.0 && value.is_finite()).then_some(value)
 }
 
-/// What tells engines of one page apart. Both are label values as upstream meant them (unescaped).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What tells engines of one page apart: label values as upstream meant them (unescaped).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId {
     /// Served model name; empty where the page does not name one.
     pub model_name: String,
     /// Value of the `engine` label; empty on pages that have none.
     pub engine: String,
+    /// Further labels that tell engines of the page apart (`pod`, `worker_addr` …), by name. None of them is empty.
+    pub labels: Vec<(String, String)>,
+}
+
+impl EngineId {
+    /// An engine that its model and its `engine` label tell apart, as on a page straight from the engine.
+    pub fn new(model_name: impl Into<String>, engine: impl Into<String>) -> EngineId {
+        EngineId { model_name: model_name.into(), engine: engine.into(), labels: Vec::new() }
+    }
+
+    /// Whether it has all of these labels.
+    pub fn has(&self, labels: &[(String, String)]) -> bool {
+        labels.iter().all(|label| self.labels.contains(label))
+    }
+}
+
+/// As people name it: `"0" of model "m", pod="a-0"`.
+impl fmt::Display for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of model {:?}", self.engine, self.model_name)?;
+        self.labels.iter().try_for_each(|(name, value)| write!(f, ", {name}={value:?}"))
+    }
 }
 
 /// What bytes of a tier lie on.
@@ -219,6 +242,9 @@ pub struct Tier {
     pub promoted: Option<Fact>,
     /// Promotions happen that no family of this version counts: nothing can be said of the fill.
     pub promotions_unseen: bool,
+    /// It is not certain which series of a family that tells of its fill are its own (see [`Doubt`]): nothing can be said
+    /// of the fill.
+    pub doubtful: bool,
     /// The tier in slots.
     pub slots: Option<Slots>,
     /// Slots handed out since engine start, also where nobody says how many there are.
@@ -248,6 +274,7 @@ impl Tier {
             storing: None,
             promoted: None,
             promotions_unseen: false,
+            doubtful: false,
             slots: None,
             allocated: None,
             refusals: 0.0,
@@ -265,11 +292,32 @@ pub const MAX_ENGINES: usize = 1024;
 /// The most tiers of one engine.
 pub const MAX_TIERS: usize = 32;
 
+/// Samples of one family that cannot be told apart: which of them is an engine's nobody knows, so none is read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Doubt {
+    /// The family.
+    pub family: &'static str,
+    /// A label in which samples of one engine differ and which nothing accounts for; `None` where the samples lack
+    /// labels, and several engines have those that they do have.
+    pub label: Option<String>,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.label {
+            Some(label) => write!(f, "{} has several series for it, and label {label:?} tells them apart", self.family),
+            None => write!(f, "{} has series whose labels are those of other engines too", self.family),
+        }
+    }
+}
+
 /// One engine of the page: a data-parallel replica with tiers of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
     /// Its labels.
     pub id: EngineId,
+    /// What it is (`vllm`, `sglang`); `None` where only a cache beside it speaks.
+    pub kind: Option<&'static str>,
     /// Prompt tokens since engine start by where their KV came from (`computed`, `gpu_cache`, `external` …).
     pub prompt_tokens: BTreeMap<String, Fact>,
     /// Prompt tokens since engine start that a tier supplied, by tier kind (`ram`, `disk`, `peer` …).
@@ -301,6 +349,8 @@ pub struct Engine {
     pub tiers: Vec<Tier>,
     /// Takes what is said of tiers beyond the first [`MAX_TIERS`]. Nobody reads it.
     pub beyond: Option<Box<Tier>>,
+    /// The families that are not read for it, since it is not certain which of their samples are its own.
+    pub doubts: Vec<Doubt>,
 }
 
 impl Engine {
@@ -308,6 +358,7 @@ impl Engine {
     pub fn new(id: EngineId) -> Engine {
         Engine {
             id,
+            kind: None,
             prompt_tokens: BTreeMap::new(),
             served_tokens: BTreeMap::new(),
             prompt_total: None,
@@ -323,6 +374,19 @@ impl Engine {
             reset_evidence: Vec::new(),
             tiers: Vec::new(),
             beyond: None,
+            doubts: Vec::new(),
+        }
+    }
+
+    /// Whether it is not certain which samples of a family are its own.
+    pub fn doubts(&self, family: &str) -> bool {
+        self.doubts.iter().any(|doubt| doubt.family == family)
+    }
+
+    /// Takes note of a doubt, one for each family.
+    pub fn doubt(&mut self, doubt: Doubt) {
+        if !self.doubts(doubt.family) {
+            self.doubts.push(doubt);
         }
     }
 
@@ -363,20 +427,20 @@ pub struct Snapshot {
     pub disk_claimed: Option<Fact>,
     /// What was read and could not be placed, in words.
     pub notes: Vec<String>,
+    /// Names of the labels that tell engines apart beside `model_name` and `engine`, in order, by the kind of engine. A
+    /// kind without an entry has none, nor any other label that nothing accounts for.
+    pub told_by: Arc<BTreeMap<&'static str, Vec<String>>>,
     /// Takes what is said of engines beyond the first [`MAX_ENGINES`]. Nobody reads it.
     pub beyond: Option<Box<Engine>>,
 }
 
 impl Snapshot {
-    /// The engine with these labels, made if it is not there yet.
-    pub fn engine_or_insert(&mut self, model_name: &str, engine: &str) -> &mut Engine {
-        let sought = (model_name, engine);
-        let found = self.engines.binary_search_by(|e| (e.id.model_name.as_str(), e.id.engine.as_str()).cmp(&sought));
-        let at = match found {
+    /// The engine with this id, made if it is not there yet.
+    pub fn engine_or_insert(&mut self, id: EngineId) -> &mut Engine {
+        let at = match self.engines.binary_search_by(|engine| engine.id.cmp(&id)) {
             Ok(at) => at,
             Err(_) if self.engines.len() >= MAX_ENGINES => return self.beyond(),
             Err(at) => {
-                let id = EngineId { model_name: model_name.to_owned(), engine: engine.to_owned() };
                 self.engines.insert(at, Engine::new(id));
                 at
             }
@@ -388,23 +452,18 @@ impl Snapshot {
         let notes = &mut self.notes;
         self.beyond.get_or_insert_with(|| {
             notes.push(format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others"));
-            Box::new(Engine::new(EngineId { model_name: String::new(), engine: String::new() }))
+            Box::new(Engine::new(EngineId::default()))
         })
     }
 
-    /// The engines that serve this model; one with an empty `engine` label, made for it, where none does.
-    pub fn serving(&mut self, model_name: &str) -> Vec<&mut Engine> {
-        if !self.engines.iter().any(|e| e.id.model_name == model_name) {
-            self.engine_or_insert(model_name, "");
+    /// The engines that serve this model and have these labels; one with an empty `engine` label, made for it, where none
+    /// does.
+    pub fn serving(&mut self, model_name: &str, labels: &[(String, String)]) -> Vec<&mut Engine> {
+        let serves = |id: &EngineId| id.model_name == model_name && id.has(labels);
+        if !self.engines.iter().any(|engine| serves(&engine.id)) {
+            self.engine_or_insert(EngineId { labels: labels.to_vec(), ..EngineId::new(model_name, "") });
         }
-        self.engines.iter_mut().filter(|e| e.id.model_name == model_name).collect()
-    }
-
-    /// The one engine with this `engine` label; `None` where the page has none, or several models of it.
-    pub fn engine_of_any_model(&mut self, engine: &str) -> Option<&mut Engine> {
-        let mut found = self.engines.iter_mut().filter(|e| e.id.engine == engine);
-        let first = found.next();
-        if found.next().is_some() { None } else { first }
+        self.engines.iter_mut().filter(|engine| serves(&engine.id)).collect()
     }
 }
 
@@ -416,12 +475,12 @@ mod tests {
     fn engines_and_tiers_beyond_the_most_are_taken_note_of_and_not_kept() {
         let mut snapshot = Snapshot::default();
         for number in 0..MAX_ENGINES + 10 {
-            let engine = snapshot.engine_or_insert("m", &number.to_string());
+            let engine = snapshot.engine_or_insert(EngineId::new("m", number.to_string()));
             assert_eq!(engine.id.engine == number.to_string(), number < MAX_ENGINES);
         }
         assert_eq!((snapshot.engines.len(), snapshot.notes.len()), (MAX_ENGINES, 1));
-        assert_eq!(snapshot.engine_or_insert("m", "3").id.engine, "3");
-        let engine = snapshot.engine_or_insert("m", "3");
+        assert_eq!(snapshot.engine_or_insert(EngineId::new("m", "3")).id.engine, "3");
+        let engine = snapshot.engine_or_insert(EngineId::new("m", "3"));
         for number in 0..MAX_TIERS + 10 {
             engine.tier_or_insert(&number.to_string(), Medium::Disk, "x");
         }

@@ -132,7 +132,7 @@ pub fn upstream_families(visits: &[Visit<'_>]) -> Vec<Family> {
     let page = |desc, value: fn(&PageFacts<'_>) -> f64| gauge(desc, &|visit| visit.page().map(value));
     vec![
         gauge(UP, &|visit| Some(if visit.result.is_ok() { 1.0 } else { 0.0 })),
-        info(ERROR_INFO, visits, |visit| visit.result.err().map(|reason| vec![("reason", reason.to_owned())])),
+        info(ERROR_INFO, visits, |visit| visit.result.err().map(|reason| [("reason", reason.to_owned())].into())),
         gauge(DURATION, &|visit| Some(visit.took.as_secs_f64())),
         page(AGE, |page| page.age.as_secs_f64()),
         page(BODY, |page| page.bytes as f64),
@@ -145,7 +145,7 @@ pub fn upstream_families(visits: &[Visit<'_>]) -> Vec<Family> {
 }
 
 fn label(visit: &Visit<'_>) -> Labels {
-    vec![("upstream", visit.upstream.to_owned())]
+    [("upstream", visit.upstream.to_owned())].into()
 }
 
 /// A family of ones with further labels, for the upstreams that have any.
@@ -153,7 +153,7 @@ fn info(desc: Desc, visits: &[Visit<'_>], further: fn(&Visit<'_>) -> Option<Labe
     let mut family = Family::new(desc);
     for visit in visits {
         if let Some(further) = further(visit) {
-            family.push([label(visit), further].concat(), 1.0);
+            family.push(label(visit).and(&further), 1.0);
         }
     }
     family
@@ -163,11 +163,12 @@ fn info(desc: Desc, visits: &[Visit<'_>], further: fn(&Visit<'_>) -> Option<Labe
 fn labels(recognised: &Recognised) -> Option<Labels> {
     let known = recognised.engine_kind.is_some() || !recognised.dialects.is_empty();
     known.then(|| {
-        vec![
+        [
             ("engine_kind", recognised.engine_kind.unwrap_or_default().to_owned()),
             ("dialects", recognised.dialects.join(",")),
             ("version_range", recognised.version_range.clone().unwrap_or_default()),
         ]
+        .into()
     })
 }
 

@@ -14,7 +14,7 @@ use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
 use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, has_sample, named_lines};
 use crate::family::Family;
-use crate::model::{EngineId, Medium, Snapshot};
+use crate::model::{Engine, EngineId, Medium, Snapshot};
 use crate::settings::{HostFacts, Settings};
 use crate::share::Withheld;
 use crate::{bound, correct, derive, dialect, explain, merge, openmetrics, rewrite};
@@ -113,7 +113,7 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
     let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
-    let corrected = correct_all(&pages, &engines, settings, &mut edits);
+    let corrected = correct_all(&pages, &snapshot, &engines, settings, &mut edits);
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
     let mut is_unfamiliar = false;
@@ -162,7 +162,7 @@ pub fn review<T>(
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
-    let corrected = correct_all(&pages, &engines, settings, &mut vec![Vec::new(); pages.len()]);
+    let corrected = correct_all(&pages, &snapshot, &engines, settings, &mut vec![Vec::new(); pages.len()]);
     show(&snapshot, &engines, &corrected)
 }
 
@@ -185,11 +185,12 @@ pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
     let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
     let serving: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &serving::NAMES)).collect();
     let names = bodies.iter().flat_map(|body| named_lines(body)).filter_map(|(name, _)| name);
+    let snapshot = read(&pages, sources, settings);
     Survey {
-        snapshot: read(&pages, sources, settings),
-        serving: serving.iter().flat_map(serving::read).collect(),
+        serving: serving.iter().flat_map(|page| serving::read(page, &snapshot)).collect(),
         configured: serving.iter().flat_map(serving::configured).collect(),
         names: names.map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+        snapshot,
     }
 }
 
@@ -264,7 +265,7 @@ const DECLARABLE: [(&str, Medium); 3] =
     [("ram", Medium::Ram), ("lmcache_cpu", Medium::Ram), ("lmcache_disk", Medium::Disk)];
 
 /// Reads the pages, and adds the tiers that were declared. vLLM's engines always have a label. What has none is
-/// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs.
+/// SGLang, whose tiers show, or a cache server beside vLLM's engines: its tier is theirs, where its labels are theirs too.
 fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Snapshot {
     let mut snapshot = dialect::read(pages);
     if sources.iter().all(|source| source.name != MAIN) {
@@ -272,11 +273,10 @@ fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Sn
     }
     for (name, medium) in DECLARABLE.iter().filter(|(name, _)| settings.tier_sizes.contains_key(*name)) {
         let (servers, engines): (Vec<_>, Vec<_>) = snapshot.engines.iter_mut().partition(|e| e.id.engine.is_empty());
-        if servers.iter().all(|server| server.tier(name).is_none()) {
-            for engine in engines {
-                if engine.tier(name).is_none() {
-                    engine.tier_or_insert(name, *medium, "unknown");
-                }
+        for engine in engines {
+            let is_its = |server: &&mut Engine| server.tier(name).is_some() && engine.id.has(&server.id.labels);
+            if engine.tier(name).is_none() && !servers.iter().any(is_its) {
+                engine.tier_or_insert(name, *medium, "unknown");
             }
         }
     }
@@ -285,12 +285,13 @@ fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Sn
 
 fn correct_all(
     pages: &[Exposition<'_>],
+    snapshot: &Snapshot,
     engines: &[Resolved<'_>],
     settings: &Settings,
     edits: &mut [Vec<Edit>],
 ) -> Vec<Corrected> {
     let pages = pages.iter().zip(edits);
-    let corrected = pages.flat_map(|(page, edits)| correct::correct(page, engines, settings.correct, edits));
+    let corrected = pages.flat_map(|(page, edits)| correct::correct(page, snapshot, engines, settings.correct, edits));
     // A further page may have the family of an engine once more, with `_` for the colon of its name.
     let mut told = HashSet::new();
     corrected.filter(|one| told.insert((one.family, one.engine.clone()))).collect()

@@ -545,7 +545,7 @@ fn ranks_share_tokens_and_split_bytes() {
 }
 
 #[test]
-fn replicas_add_up_and_each_speaks_through_its_first_rank() {
+fn replicas_are_engines_and_each_speaks_through_its_first_rank() {
     let mut page = Page::new();
     // Attention data parallelism: ranks 0 and 1 are replica 0, ranks 2 and 3 are replica 1.
     for (dp, tp, used) in [("0", "1", "7"), ("0", "0", "100"), ("1", "3", "7"), ("1", "2", "200")] {
@@ -555,10 +555,16 @@ fn replicas_add_up_and_each_speaks_through_its_first_rank() {
             .raw("sglang:hicache_host_total_tokens", &labels, "400")
             .raw("sglang:max_total_num_tokens", &labels, "50");
     }
+    // The cache's families name no model.
+    for (dp, tp, bytes) in [("0", "0", "3"), ("0", "1", "4"), ("1", "2", "5"), ("1", "3", "6")] {
+        let labels = format!(r#"cache_type="HiRadixCache",dp_rank="{dp}",pp_rank="0",tp_rank="{tp}""#);
+        page = page.raw("sglang:hicache_backup_bytes_total", &labels, bytes);
+    }
     let result = run(&page);
-    // (100 + 200) ÷ (400 + 400)
-    assert_eq!(tier(&result, FILL, "hicache_host"), 0.375);
-    assert_eq!(result.value("kvtier_gpu_pool_tokens"), 100.0);
+    // 100 ÷ 400 and 200 ÷ 400; 3 + 4 and 5 + 6 bytes.
+    assert_eq!((result.labels(FILL, "dp_rank"), result.values(FILL)), (vec!["0", "1"], vec![0.25, 0.5]));
+    assert_eq!(result.values("kvtier_gpu_pool_tokens"), [50.0, 50.0]);
+    assert_eq!(result.values("kvtier_tier_stored_bytes_total"), [7.0, 11.0]);
 }
 
 #[test]

@@ -7,6 +7,9 @@
 //! | one | that engine |
 //! | none | an engine of its own with `engine=""` |
 //! | several (data parallel) | lookups to the model; bytes to nobody, and `/debug` says so |
+//! | several that other labels tell apart, which LMCache's series lack | nobody, and `/debug` says so |
+//!
+//! Identity labels (`pod` …) that LMCache's series do have narrow the choice.
 //!
 //! Ranks share tokens and split bytes. Each process that looks up counts the same lookups, so one of them speaks: the
 //! one that counted the most, be it a worker or the scheduler (who looks up is a matter of version and configuration,
@@ -20,6 +23,7 @@
 
 use std::collections::BTreeMap;
 
+use super::identity::{Declared, Kind, Whose};
 use super::{Dialect, says_something};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
@@ -34,18 +38,28 @@ const FOUND: &str = "lmcache:num_lookup_hits_total";
 const CPU_USED: &str = "lmcache:local_cache_usage";
 const DISK_CLAIMED: &str = "lmcache:local_storage_usage";
 
-pub(super) const DIALECT: Dialect =
-    Dialect { name: "lmcache", reads: &[LOOKED_UP, FOUND, CPU_USED, DISK_CLAIMED], read };
+pub(super) const DIALECT: Dialect = Dialect {
+    name: "lmcache",
+    reads: &[LOOKED_UP, FOUND, CPU_USED, DISK_CLAIMED],
+    kind: Kind::Lmcache,
+    identity: &[LOOKED_UP, FOUND, CPU_USED, DISK_CLAIMED],
+    declared: &[(LOOKED_UP, SERVED), (FOUND, SERVED), (CPU_USED, SERVED), (DISK_CLAIMED, SERVED)],
+    read,
+};
+
+const SERVED: Declared = Declared::These(&["served_model_name"]);
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let mut caches: BTreeMap<String, Cache<'_>> = BTreeMap::new();
+    let mut caches: BTreeMap<(String, Vec<(String, String)>), Cache<'_>> = BTreeMap::new();
     for name in DIALECT.reads {
+        let whose = Whose::of(snapshot, Kind::Lmcache, name);
         for sample in page.samples(name).iter().filter(|sample| says_something(sample.value)) {
-            caches.entry(model(sample.labels, snapshot)).or_default().take(name, sample.labels, sample.value);
+            let place = (model(sample.labels, snapshot), whose.named(sample.labels).own_labels());
+            caches.entry(place).or_default().take(name, sample.labels, sample.value);
         }
     }
-    for (model, cache) in &caches {
-        place(model, cache, snapshot);
+    for ((model, labels), cache) in &caches {
+        place(model, labels, cache, snapshot);
     }
     if !caches.is_empty() {
         snapshot.engine_kind.get_or_insert(KIND);
@@ -116,11 +130,16 @@ fn model(labels: Labels<'_>, snapshot: &Snapshot) -> String {
     named().find(shown).or_else(|| named().next()).map(|name| name.to_string()).unwrap_or_default()
 }
 
-fn place(model: &str, cache: &Cache<'_>, snapshot: &mut Snapshot) {
+fn place(model: &str, labels: &[(String, String)], cache: &Cache<'_>, snapshot: &mut Snapshot) {
     if let Some(bytes) = cache.bytes(DISK_CLAIMED) {
         super::add(&mut snapshot.disk_claimed, bytes);
     }
-    let mut engines = snapshot.serving(model);
+    let mut engines = snapshot.serving(model, labels);
+    if engines.iter().any(|engine| engine.id.labels != engines[0].id.labels) {
+        let count = engines.len();
+        snapshot.notes.push(format!("what LMCache says of model {model:?}: it fits {count} engines that serve it"));
+        return;
+    }
     for engine in &mut engines {
         engine.lookup_hits = cache.lookups().or(engine.lookup_hits);
     }

@@ -1,7 +1,7 @@
 //! LMCache as a server of its own (multiprocess mode): `lmcache_mp_` families, on a page of its own.
 //!
 //! Its tiers are the server's, which may serve several engines: they belong to the only engine that is shown beside
-//! it, or else to an engine of their own without model and label. Its lookups name the model as it was loaded, and
+//! it (and has the labels that tell servers apart, where there are such), or else to an engine of their own without model. Its lookups name the model as it was loaded, and
 //! belong to the engines of that name; if there is one engine and one model, they belong together under any name.
 //! An OpenTelemetry counter is absent until its first event, so no 0 is stated for it.
 //!
@@ -19,9 +19,10 @@
 
 use std::collections::BTreeMap;
 
+use super::identity::{Declared, Kind, Whose};
 use super::lmcache::{CPU, DISK, KIND};
 use super::{Dialect, add};
-use crate::exposition::Exposition;
+use crate::exposition::{Exposition, Sample};
 use crate::model::{EngineId, Fact, Medium, Quotient, Residency, Snapshot, Tier};
 
 const CONNECTOR: &str = "LMCacheMPConnector";
@@ -55,6 +56,27 @@ pub(super) const DIALECT: Dialect = Dialect {
         "lmcache_mp:sm_read_requests_total",
         "lmcache_mp:sm_write_requests_total",
     ],
+    kind: Kind::LmcacheServer,
+    identity: &[L1_USED, L2_CLAIMED, LOOKED_UP, FOUND, PHASE_BYTES, PHASE_SECONDS],
+    declared: &[
+        (L1_USED, Declared::These(&["l1_tag", "backend"])),
+        (L2_CLAIMED, Declared::These(&["l2_name", "backend"])),
+        (LOOKED_UP, Declared::These(&["cache_salt"])),
+        (FOUND, Declared::These(&["cache_salt"])),
+        (PHASE_BYTES, Declared::These(&["direction", "phase", "device_index"])),
+        (PHASE_SECONDS, Declared::These(&["direction", "phase", "device_index"])),
+        ("lmcache_mp_l1_read_chunks_total", Declared::All),
+        ("lmcache_mp_l1_write_chunks_total", Declared::All),
+        ("lmcache_mp_l1_evicted_chunks_total", Declared::All),
+        ("lmcache_mp_l1_read_keys_total", Declared::All),
+        ("lmcache_mp_l1_write_keys_total", Declared::All),
+        ("lmcache_mp_l1_evicted_keys_total", Declared::All),
+        ("lmcache_mp:l1_read_keys_total", Declared::All),
+        ("lmcache_mp:l1_write_keys_total", Declared::All),
+        ("lmcache_mp:l1_evicted_keys_total", Declared::All),
+        ("lmcache_mp:sm_read_requests_total", Declared::All),
+        ("lmcache_mp:sm_write_requests_total", Declared::All),
+    ],
     read,
 };
 
@@ -63,39 +85,65 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
         return false;
     }
     snapshot.engine_kind.get_or_insert(KIND);
-    let home = home(snapshot);
-    let engine = snapshot.engine_or_insert(&home.model_name, &home.engine);
-    let tier = engine.tier_or_insert(CPU, Medium::Ram, CONNECTOR);
-    memory(page, tier);
-    copies(page, tier);
-    if let Some(bytes) = on_local_disk(page) {
-        engine.tier_or_insert(DISK, Medium::Disk, CONNECTOR).only_if_declared = false;
-        add(&mut snapshot.disk_claimed, bytes);
+    for (labels, server) in servers(page, snapshot) {
+        place(&labels, &server, snapshot);
     }
-    lookups(page, &home, snapshot);
     true
 }
 
+/// What the page says of one server, by family.
+type Server<'p, 'a> = BTreeMap<&'static str, Vec<&'p Sample<'a>>>;
+
+/// The servers of the page by the labels that tell them apart. A page without any such sample is of one server.
+fn servers<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> BTreeMap<Vec<(String, String)>, Server<'p, 'a>> {
+    let mut servers: BTreeMap<_, Server<'p, 'a>> = BTreeMap::new();
+    for name in DIALECT.reads {
+        let whose = Whose::of(snapshot, Kind::LmcacheServer, name);
+        for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
+            let server = servers.entry(whose.named(sample.labels).own_labels()).or_default();
+            server.entry(*name).or_default().push(sample);
+        }
+    }
+    if servers.is_empty() {
+        servers.insert(Vec::new(), Server::new());
+    }
+    servers
+}
+
+fn place(labels: &[(String, String)], server: &Server<'_, '_>, snapshot: &mut Snapshot) {
+    let home = home(snapshot, labels);
+    let engine = snapshot.engine_or_insert(home.clone());
+    let tier = engine.tier_or_insert(CPU, Medium::Ram, CONNECTOR);
+    memory(server, tier);
+    copies(server, tier);
+    if let Some(bytes) = on_local_disk(server) {
+        engine.tier_or_insert(DISK, Medium::Disk, CONNECTOR).only_if_declared = false;
+        add(&mut snapshot.disk_claimed, bytes);
+    }
+    lookups(server, &home, snapshot);
+}
+
 /// Where the server's own facts belong. It does not depend on traffic, so that labels stay as they are.
-fn home(snapshot: &Snapshot) -> EngineId {
-    match snapshot.engines.as_slice() {
-        [only] => only.id.clone(),
-        _ => EngineId { model_name: String::new(), engine: String::new() },
+fn home(snapshot: &Snapshot, labels: &[(String, String)]) -> EngineId {
+    let mut fitting = snapshot.engines.iter().map(|engine| &engine.id).filter(|id| id.has(labels));
+    match (fitting.next(), fitting.next()) {
+        (Some(only), None) => only.clone(),
+        _ => EngineId { labels: labels.to_vec(), ..EngineId::default() },
     }
 }
 
 /// The server's pool is a tier, whatever a client inside the engine's processes says of its buffers.
-fn memory(page: &Exposition<'_>, tier: &mut Tier) {
+fn memory(server: &Server<'_, '_>, tier: &mut Tier) {
     tier.connector = CONNECTOR;
     tier.only_if_declared = false;
-    if let Some(used) = sum(page, L1_USED, "l1_tag", |_| true) {
+    if let Some(used) = sum(server, L1_USED, "l1_tag", |_| true) {
         tier.residency = Some(Residency::Bytes(used));
     }
 }
 
 /// Copies between GPU and pool, as all devices together counted them. A copy has two phases over the same bytes;
 /// staging is the one that crosses the bus.
-fn copies(page: &Exposition<'_>, tier: &mut Tier) {
+fn copies(server: &Server<'_, '_>, tier: &mut Tier) {
     let transfers = &mut tier.transfers;
     for (family, direction, slot) in [
         (PHASE_BYTES, "d2h", &mut transfers.stored_bytes),
@@ -103,7 +151,7 @@ fn copies(page: &Exposition<'_>, tier: &mut Tier) {
         (PHASE_BYTES, "h2d", &mut transfers.reloaded_bytes),
         (PHASE_SECONDS, "h2d", &mut transfers.reload_seconds),
     ] {
-        for sample in page.samples(family).iter().filter(|sample| sample.value.is_finite()) {
+        for sample in samples(server, family) {
             let label = |name| sample.labels.raw(name);
             if (label("direction"), label("phase")) == (Some(direction), Some("staging")) {
                 add(slot, Fact::new(sample.value, family));
@@ -113,14 +161,18 @@ fn copies(page: &Exposition<'_>, tier: &mut Tier) {
 }
 
 /// The bytes that this process put on a local file system; `l2_name` is the type of the adapter.
-fn on_local_disk(page: &Exposition<'_>) -> Option<Fact> {
-    sum(page, L2_CLAIMED, "l2_name", |name| matches!(name, "fs" | "fs_native"))
+fn on_local_disk(server: &Server<'_, '_>) -> Option<Fact> {
+    sum(server, L2_CLAIMED, "l2_name", |name| matches!(name, "fs" | "fs_native"))
 }
 
-fn sum(page: &Exposition<'_>, family: &'static str, label: &str, keep: fn(&str) -> bool) -> Option<Fact> {
+fn samples<'s, 'a>(server: &'s Server<'_, 'a>, family: &str) -> impl Iterator<Item = &'s Sample<'a>> {
+    server.get(family).into_iter().flatten().copied()
+}
+
+fn sum(server: &Server<'_, '_>, family: &'static str, label: &str, keep: fn(&str) -> bool) -> Option<Fact> {
     let mut all = None;
-    for sample in page.samples(family) {
-        if sample.value.is_finite() && keep(&sample.labels.value(label)) {
+    for sample in samples(server, family) {
+        if keep(&sample.labels.value(label)) {
             add(&mut all, Fact::new(sample.value, family));
         }
     }
@@ -128,10 +180,10 @@ fn sum(page: &Exposition<'_>, family: &'static str, label: &str, keep: fn(&str) 
 }
 
 /// Tenants (`cache_salt`) of one model are summed. Some versions name no model.
-fn lookups(page: &Exposition<'_>, home: &EngineId, snapshot: &mut Snapshot) {
+fn lookups(server: &Server<'_, '_>, home: &EngineId, snapshot: &mut Snapshot) {
     let mut models: BTreeMap<String, [Option<Fact>; 2]> = BTreeMap::new();
     for (side, family) in [FOUND, LOOKED_UP].into_iter().enumerate() {
-        for sample in page.samples(family).iter().filter(|sample| sample.value.is_finite()) {
+        for sample in samples(server, family) {
             let model = sample.labels.value("model_name").into_owned();
             add(&mut models.entry(model).or_default()[side], Fact::new(sample.value, family));
         }
@@ -140,7 +192,7 @@ fn lookups(page: &Exposition<'_>, home: &EngineId, snapshot: &mut Snapshot) {
         let known = snapshot.engines.iter().any(|engine| engine.id.model_name == *model);
         let renamed = !known && models.len() == 1 && !home.model_name.is_empty();
         let model = if model.is_empty() || renamed { &home.model_name } else { model };
-        for engine in snapshot.serving(model) {
+        for engine in snapshot.serving(model, &home.labels) {
             engine.lookup_hits = Quotient::of(*found, *looked_up);
         }
     }

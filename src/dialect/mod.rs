@@ -22,6 +22,7 @@
 //! 6. Write one test for each rule that is easy to get wrong, with values worked out by hand, and add the dialect to
 //!    the README's table of what is exact, bounded, measured or unknown.
 
+mod identity;
 mod lmcache;
 mod lmcache_mp;
 pub mod serving;
@@ -34,7 +35,10 @@ mod vllm_tiering;
 
 use std::sync::LazyLock;
 
-use crate::exposition::{Exposition, Labels, Names, unescape};
+pub use identity::Owner;
+use identity::{Declared, Kind, Whose};
+
+use crate::exposition::{Exposition, Labels, Names};
 use crate::model::{Engine, Fact, Snapshot};
 
 pub use vllm_offload::USAGE as RAM_USAGE;
@@ -46,6 +50,12 @@ pub struct Dialect {
     pub name: &'static str,
     /// Every name it reads: of samples, and of families where a TYPE line alone says something.
     pub reads: &'static [&'static str],
+    /// Whose engines these families tell of.
+    pub kind: Kind,
+    /// Those of them that every engine shows: their labels tell engines apart. See [`identity`].
+    pub identity: &'static [&'static str],
+    /// Labels of those of them that have some, and what tells no engines apart.
+    pub declared: &'static [(&'static str, Declared)],
     /// Reads the page into the snapshot; returns whether it recognised anything.
     pub read: fn(&Exposition<'_>, &mut Snapshot) -> bool,
 }
@@ -68,13 +78,23 @@ pub static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(DIALECTS.iter().
 /// they find it.
 pub fn read(pages: &[Exposition<'_>]) -> Snapshot {
     let mut snapshot = Snapshot::default();
+    identity::discover(pages, &mut snapshot);
     for dialect in DIALECTS {
         let recognised = pages.iter().fold(false, |known, page| (dialect.read)(page, &mut snapshot) | known);
         if recognised {
             snapshot.dialects.push(dialect.name);
         }
     }
+    identity::tell(&mut snapshot);
     snapshot
+}
+
+/// Finds the engines of a family's samples.
+pub fn owner<'s>(snapshot: &'s Snapshot, family: &'static str) -> impl Fn(Labels<'_>) -> Owner + 's {
+    let kind =
+        DIALECTS.iter().find(|dialect| dialect.reads.contains(&family)).map_or(Kind::Vllm, |dialect| dialect.kind);
+    let whose = Whose::of(snapshot, kind, family);
+    move |labels| whose.owner(snapshot, labels)
 }
 
 /// Whether a value can be a fact: everything that is read here is counted or measured from 0 upwards.
@@ -82,33 +102,38 @@ fn says_something(value: f64) -> bool {
     value.is_finite() && value >= 0.0
 }
 
-/// The engines that have a sample of this family whose value says nothing: what it counts is unknown for them, and
-/// must not be taken for 0. `mark` gets each of them.
+/// The engines that have a sample of this family whose value says nothing, or that is in doubt: what it counts is unknown
+/// for them, and must not be taken for 0. `mark` gets each of them.
 fn unreadable(
     page: &Exposition<'_>,
     snapshot: &mut Snapshot,
     name: &'static str,
     mut mark: impl FnMut(&mut Engine, Labels<'_>),
 ) {
-    for sample in page.samples(name).iter().filter(|sample| !says_something(sample.value)) {
-        let [engine, model] = sample.labels.raws(["engine", "model_name"]);
-        mark(snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or(""))), sample.labels);
+    let whose = Whose::of(snapshot, Kind::Vllm, name);
+    for sample in page.samples(name) {
+        match whose.owner(snapshot, sample.labels) {
+            Owner::One(at) if !says_something(sample.value) || snapshot.engines[at].doubts(name) => {
+                mark(&mut snapshot.engines[at], sample.labels);
+            }
+            Owner::Several => whose.fitting(snapshot, sample.labels).for_each(|engine| mark(engine, sample.labels)),
+            Owner::One(_) | Owner::Nobody => {}
+        }
     }
 }
 
-/// Calls `set` for each sample of a family that names its model, with its engine. A value that says nothing is passed
-/// over.
+/// Calls `set` for each sample of a family of vLLM whose engine is certain, with that engine. A value that says nothing is
+/// passed over.
 fn facts(
     page: &Exposition<'_>,
     snapshot: &mut Snapshot,
     name: &'static str,
     mut set: impl FnMut(&mut Engine, Labels<'_>, Fact),
 ) {
-    for sample in page.samples(name) {
-        if says_something(sample.value) {
-            let [engine, model] = sample.labels.raws(["engine", "model_name"]);
-            let engine = snapshot.engine_or_insert(&unescape(model.unwrap_or("")), &unescape(engine.unwrap_or("")));
-            set(engine, sample.labels, Fact::new(sample.value, name));
+    let whose = Whose::of(snapshot, Kind::Vllm, name);
+    for sample in page.samples(name).iter().filter(|sample| says_something(sample.value)) {
+        if let Some(at) = whose.sure_owner(snapshot, sample.labels) {
+            set(&mut snapshot.engines[at], sample.labels, Fact::new(sample.value, name));
         }
     }
 }

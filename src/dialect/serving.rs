@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use super::identity::{Kind, Owner, Whose};
 use super::vllm::CACHE_CONFIG;
 use super::{first, largest};
 use crate::exposition::{Exposition, Names};
-use crate::model::{EngineId, Fact, Histogram};
+use crate::model::{EngineId, Fact, Histogram, Snapshot};
 
 /// What one engine says of its serving.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,7 @@ pub struct Configured {
 
 /// The names by which an engine says it.
 struct Spelling {
+    kind: Kind,
     running: &'static str,
     preemptions: &'static str,
     asked: Option<&'static str>,
@@ -49,6 +51,7 @@ struct Spelling {
 
 const SPELLINGS: [Spelling; 2] = [
     Spelling {
+        kind: Kind::Vllm,
         running: "vllm:num_requests_running",
         preemptions: "vllm:num_preemptions_total",
         asked: Some("vllm:external_prefix_cache_queries_total"),
@@ -57,6 +60,7 @@ const SPELLINGS: [Spelling; 2] = [
         count: "vllm:inter_token_latency_seconds_count",
     },
     Spelling {
+        kind: Kind::Sglang,
         running: "sglang:num_running_reqs",
         preemptions: "sglang:num_retracted_requests_total",
         asked: None,
@@ -73,11 +77,12 @@ pub static NAMES: LazyLock<Names> = LazyLock::new(|| {
     Names::new(SPELLINGS.iter().flat_map(each).flatten().chain([CACHE_CONFIG]))
 });
 
-/// The engines of a page that was scanned for [`NAMES`], in the order of their labels.
-pub fn read(page: &Exposition<'_>) -> Vec<Serving> {
+/// The engines of a page that was scanned for [`NAMES`], in the order of their labels. The snapshot is of the same page:
+/// a sample that may be of several of its engines is nobody's.
+pub fn read(page: &Exposition<'_>, snapshot: &Snapshot) -> Vec<Serving> {
     let mut engines = BTreeMap::new();
     for spelling in &SPELLINGS {
-        spelling.read(page, &mut engines);
+        spelling.read(page, snapshot, &mut engines);
     }
     engines.into_values().collect()
 }
@@ -101,11 +106,16 @@ pub fn configured(page: &Exposition<'_>) -> Vec<Configured> {
 }
 
 impl Spelling {
-    fn read(&self, page: &Exposition<'_>, engines: &mut BTreeMap<EngineId, Serving>) {
+    fn read(&self, page: &Exposition<'_>, snapshot: &Snapshot, engines: &mut BTreeMap<EngineId, Serving>) {
         let mut each = |name: &'static str, set: &mut dyn FnMut(&mut Serving, Fact, &str)| {
+            let whose = Whose::of(snapshot, self.kind, name);
             for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
-                let (model_name, engine) = (sample.labels.value("model_name"), sample.labels.value("engine"));
-                let id = EngineId { model_name: model_name.into_owned(), engine: engine.into_owned() };
+                let named = whose.named(sample.labels);
+                let id = match named.owner(snapshot) {
+                    Owner::One(at) => snapshot.engines[at].id.clone(),
+                    Owner::Several => continue,
+                    Owner::Nobody => named.id(),
+                };
                 let serving = engines.entry(id.clone()).or_insert_with(|| Serving::new(id));
                 set(serving, Fact::new(sample.value, name), &sample.labels.value("le"));
             }

@@ -1,8 +1,9 @@
 //! SGLang with or without HiCache: a pool of host memory behind the GPU's, and a storage behind that.
 //!
-//! A page has no `engine` label, so it is one engine, `engine=""`, and its data-parallel replicas (`dp_rank`) are
-//! summed. What all ranks of a replica say alike (tokens) is taken from the first that reports; what each rank has
-//! of its own (bytes, seconds) is summed over all.
+//! A page has no `engine` label, so a server is one engine, `engine=""`. Its data-parallel replicas have a scheduler and a
+//! cache each, so `dp_rank` on the scheduler's families tells engines apart; a server without replicas has it on the
+//! cache's families only, where it says nothing. What all ranks of an engine say alike (tokens) is taken from the first
+//! that reports; what each rank has of its own (bytes, seconds) is summed over all.
 //!
 //! There is a tier only where the page has `hicache_host_total_tokens`: the counters of hits stand at 0 without one
 //! too, evictions do not mean that something was kept, and `--enable-lmcache` shows no pool of its own. So a 0 of
@@ -20,11 +21,12 @@
 //! `startup_available_gpu_memory_gb` is never updated, bandwidth histograms weigh a small copy like a large one.
 //! Read from the release 0.5.23.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::identity::{self, Declared, Kind, Owner, Whose};
 use super::{Dialect, add};
 use crate::exposition::{Exposition, Sample};
-use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
+use crate::model::{Engine, EngineId, Fact, Medium, Quotient, Residency, Snapshot};
 
 const CONNECTOR: &str = "HiCache";
 const HOST: &str = "hicache_host";
@@ -37,6 +39,7 @@ const BACKUP_SECONDS: &str = "sglang:hicache_backup_duration_seconds_sum";
 const LOAD_BACK_BYTES: &str = "sglang:load_back_bytes_total";
 const LOAD_BACK_SECONDS: &str = "sglang:load_back_duration_seconds_sum";
 const PREFILL: &str = "sglang:prefill_effective_tokens_total";
+const RUNNING: &str = "sglang:num_running_reqs";
 const POOL: &str = "sglang:max_total_num_tokens";
 const PAGE: &str = "sglang:page_size";
 const STORAGE_FAMILIES: [&str; 5] = [
@@ -46,6 +49,9 @@ const STORAGE_FAMILIES: [&str; 5] = [
     "sglang:storage_prefetch_unfulfilled_tokens_total",
     "sglang:hicache_backup_dropped_tokens_total",
 ];
+
+const SCHEDULER: Declared = Declared::These(&["priority"]);
+const BEHIND: Declared = Declared::These(&["storage_backend", "pp_size", "attn_cp_rank", "attn_cp_size"]);
 
 pub(super) const DIALECT: Dialect = Dialect {
     name: "sglang",
@@ -57,6 +63,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         LOAD_BACK_BYTES,
         LOAD_BACK_SECONDS,
         PREFILL,
+        RUNNING,
         POOL,
         PAGE,
         STORAGE_FAMILIES[0],
@@ -65,46 +72,88 @@ pub(super) const DIALECT: Dialect = Dialect {
         STORAGE_FAMILIES[3],
         STORAGE_FAMILIES[4],
     ],
+    kind: Kind::Sglang,
+    identity: &[RUNNING, HOST_TOTAL, HOST_USED, PREFILL, POOL],
+    declared: &[
+        (RUNNING, SCHEDULER),
+        (HOST_TOTAL, SCHEDULER),
+        (HOST_USED, SCHEDULER),
+        (POOL, SCHEDULER),
+        (PAGE, SCHEDULER),
+        (PREFILL, Declared::These(&["priority", "mode"])),
+        (STORAGE_FAMILIES[0], BEHIND),
+        (STORAGE_FAMILIES[1], BEHIND),
+        (STORAGE_FAMILIES[2], BEHIND),
+        (STORAGE_FAMILIES[3], BEHIND),
+        (STORAGE_FAMILIES[4], BEHIND),
+    ],
     read,
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let models: BTreeSet<String> = DIALECT
-        .reads
-        .iter()
-        .flat_map(|name| page.samples(name))
-        .filter(|sample| sample.labels.raw("model_name").is_some())
-        .map(|sample| sample.labels.value("model_name").into_owned())
-        .collect();
-    for model in &models {
-        let server = Server { page, model, alone: models.len() == 1 };
-        let engine = snapshot.engine_or_insert(model, "");
+    if !find_engines(page, snapshot) {
+        return false;
+    }
+    identity::doubt(page, Kind::Sglang, snapshot);
+    for (at, samples) in by_engine(page, snapshot) {
+        let (server, engine) = (Server { samples }, &mut snapshot.engines[at]);
         engine.gpu_pool_tokens = server.once(POOL, |_| true);
         engine.block_tokens = server.first(PAGE);
         host_tier(&server, engine);
         storage_tier(&server, engine);
         tokens(&server, engine);
-        snapshot.engine_kind = Some("sglang");
     }
-    !models.is_empty()
+    snapshot.engine_kind = Some("sglang");
+    true
 }
 
-/// The samples of one model on the page.
+/// A family that every engine shows has its whole identity, so these go first. Returns whether any sample names a model.
+fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
+    let mut found = false;
+    let others = DIALECT.reads.iter().filter(|name| !DIALECT.identity.contains(name));
+    for name in DIALECT.identity.iter().chain(others) {
+        let whose = Whose::of(snapshot, Kind::Sglang, name);
+        let has_all = DIALECT.identity.contains(name);
+        let labels = page.samples(name).iter().map(|sample| sample.labels);
+        for labels in labels.filter(|labels| labels.raw("model_name").is_some()) {
+            found = true;
+            let named = whose.named(labels);
+            if if has_all { !named.is_known(snapshot) } else { named.owner(snapshot) == Owner::Nobody } {
+                let id = EngineId { engine: String::new(), ..named.id() };
+                snapshot.engine_or_insert(id).kind = Some(Kind::Sglang.name());
+            }
+        }
+    }
+    found
+}
+
+/// The samples of each family by the place of their engine. A sample with a priority is a part of the whole that is
+/// shown beside it.
+fn by_engine<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> BTreeMap<usize, Samples<'p, 'a>> {
+    let mut all: BTreeMap<usize, Samples<'p, 'a>> = BTreeMap::new();
+    for name in DIALECT.reads {
+        let whose = Whose::of(snapshot, Kind::Sglang, name);
+        let whole = |sample: &&Sample<'_>| sample.value.is_finite() && sample.labels.value("priority").is_empty();
+        for sample in page.samples(name).iter().filter(whole) {
+            if let Some(at) = whose.sure_owner(snapshot, sample.labels) {
+                all.entry(at).or_default().entry(name).or_default().push(sample);
+            }
+        }
+    }
+    all
+}
+
+/// Samples by family.
+type Samples<'p, 'a> = BTreeMap<&'static str, Vec<&'p Sample<'a>>>;
+
+/// What the page says of one engine.
 struct Server<'p, 'a> {
-    page: &'p Exposition<'a>,
-    model: &'p str,
-    /// It is the only model, so families that do not name theirs are its own.
-    alone: bool,
+    samples: Samples<'p, 'a>,
 }
 
 impl<'a> Server<'_, 'a> {
-    /// A sample with a priority is a part of the whole that is shown beside it.
     fn samples(&self, name: &str) -> impl Iterator<Item = &Sample<'a>> {
-        self.page.samples(name).iter().filter(|sample| {
-            let labels = sample.labels;
-            let own = labels.raw("model_name").map_or(self.alone, |_| labels.value("model_name") == self.model);
-            own && sample.value.is_finite() && labels.value("priority").is_empty()
-        })
+        self.samples.get(name).into_iter().flatten().copied()
     }
 
     /// What each rank has of its own, summed.
@@ -114,18 +163,14 @@ impl<'a> Server<'_, 'a> {
         all
     }
 
-    /// What all ranks of a replica say alike, of the first rank; replicas are summed.
+    /// What all ranks say alike, of the first rank.
     fn once(&self, name: &'static str, keep: impl Fn(&Sample<'_>) -> bool) -> Option<Fact> {
-        let mut replicas: BTreeMap<&str, ([u64; 3], f64)> = BTreeMap::new();
-        for sample in self.samples(name).filter(|sample| keep(sample)) {
-            let rank = |name| sample.labels.raw(name).and_then(|rank| rank.parse().ok()).unwrap_or(0);
-            let said = (["pp_rank", "tp_rank", "moe_ep_rank"].map(rank), sample.value);
-            let known = replicas.entry(sample.labels.raw("dp_rank").unwrap_or("")).or_insert(said);
-            if said.0 < known.0 {
-                *known = said;
-            }
-        }
-        replicas.values().map(|(_, value)| *value).reduce(|all, value| all + value).map(|all| Fact::new(all, name))
+        let rank = |sample: &&Sample<'_>| {
+            let rank = |name| sample.labels.raw(name).and_then(|rank| rank.parse().ok()).unwrap_or(0_u64);
+            ["pp_rank", "tp_rank", "moe_ep_rank"].map(rank)
+        };
+        let first = self.samples(name).filter(|sample| keep(sample)).min_by_key(rank);
+        first.map(|sample| Fact::new(sample.value, name))
     }
 
     /// What everybody says alike.

@@ -3,13 +3,17 @@
 //! Which families exist, and since when, was read from the releases 0.14 to 0.33. A version's own formula is
 //! chosen by the families that are on the page, never by a version number: pages carry none.
 
+use std::collections::BTreeMap;
+
+use super::identity::{self, Declared, Kind, Named, Owner, Whose};
 use super::{
     DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
 };
-use crate::exposition::{Exposition, Sample, unescape};
-use crate::model::{Fact, Quotient, Snapshot};
+use crate::exposition::{Exposition, Sample};
+use crate::model::{Fact, Quotient, Snapshot, ratio};
 
 const PROMPT: &str = "vllm:prompt_tokens_total";
+const GENERATION: &str = "vllm:generation_tokens_total";
 const PROMPT_BY_SOURCE: &str = "vllm:prompt_tokens_by_source_total";
 const PROMPT_RECOMPUTED: &str = "vllm:prompt_tokens_recomputed_total";
 const CACHED_BY_SOURCE: &str = "vllm:prompt_tokens_cached_by_source_total";
@@ -32,6 +36,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     name: "vllm",
     reads: &[
         PROMPT,
+        GENERATION,
         PROMPT_BY_SOURCE,
         PROMPT_RECOMPUTED,
         CACHED_BY_SOURCE,
@@ -50,11 +55,25 @@ pub(super) const DIALECT: Dialect = Dialect {
         SLEEP_OPERATIONS,
         SLEEP_STATE,
     ],
+    kind: Kind::Vllm,
+    // Counters too: behind Ray gauges vanish while nothing sets them. The sleep state is there before the first request.
+    identity: &[RUNNING, WAITING, PROMPT, GENERATION, EXTERNAL_QUERIES, SLEEP_STATE],
+    declared: &[
+        (PROMPT_BY_SOURCE, Declared::These(&["source"])),
+        (CACHED_BY_SOURCE, Declared::These(&["source"])),
+        (WAITING_BY_REASON, Declared::These(&["reason"])),
+        (SLEEP_STATE, Declared::These(&["sleep_state"])),
+        (SLEEP_OPERATIONS, Declared::All),
+        (CACHE_CONFIG, Declared::All),
+        (HTTP_REQUESTS, Declared::All),
+    ],
     read,
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    if !find_engines(page, snapshot) {
+    let found = find_engines(page, snapshot);
+    identity::doubt(page, Kind::Vllm, snapshot);
+    if !found {
         return false;
     }
     snapshot.engine_kind = Some("vllm");
@@ -68,27 +87,38 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     true
 }
 
-/// An engine is any value of the `engine` label. Families that name the model go first, since the others can
-/// only be joined to what they found. Returns whether the page has any engine.
+/// A family that every engine shows has its whole identity, so these go first; the others can only be joined to what they
+/// found, and the one that names no model last. Returns whether the page names any engine.
 fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
+    let of_vllm = || DIALECTS.iter().filter(|dialect| dialect.kind == Kind::Vllm);
     let mut found = false;
-    let names = DIALECTS.iter().flat_map(|dialect| dialect.reads);
-    // The configuration names no model, in many labels.
-    for name in names.filter(|name| name.starts_with("vllm:") && **name != CACHE_CONFIG) {
-        for labels in page.samples(name).iter().map(|sample| sample.labels) {
-            if let [Some(engine), Some(model)] = labels.raws(["engine", "model_name"]) {
-                snapshot.engine_or_insert(&unescape(model), &unescape(engine));
-                found = true;
-            }
-        }
+    for name in of_vllm().flat_map(|dialect| dialect.identity) {
+        found |= find(page, snapshot, name, |named, snapshot| named.is_full() && !named.is_known(snapshot));
     }
-    for sample in page.samples(CACHE_CONFIG) {
-        let engine = sample.labels.value("engine");
-        if !snapshot.engines.iter().any(|known| known.id.engine == engine) {
-            snapshot.engine_or_insert("", &engine);
-        }
+    let others = of_vllm().flat_map(|dialect| dialect.reads).filter(|name| name.starts_with("vllm:"));
+    for name in others.filter(|name| **name != CACHE_CONFIG).chain([&CACHE_CONFIG]) {
+        found |= find(page, snapshot, name, |named, snapshot| named.owner(snapshot) == Owner::Nobody);
     }
     found || !page.samples(CACHE_CONFIG).is_empty()
+}
+
+/// Adds the engines of a family's samples that are `new`. Returns whether any sample names its model and its engine.
+fn find(
+    page: &Exposition<'_>,
+    snapshot: &mut Snapshot,
+    name: &'static str,
+    new: fn(&Named<'_>, &Snapshot) -> bool,
+) -> bool {
+    let whose = Whose::of(snapshot, Kind::Vllm, name);
+    let mut found = false;
+    for sample in page.samples(name) {
+        let named = whose.named(sample.labels);
+        found |= named.is_full();
+        if new(&named, snapshot) {
+            snapshot.engine_or_insert(named.id()).kind = Some(Kind::Vllm.name());
+        }
+    }
+    found
 }
 
 fn prompt_tokens(page: &Exposition<'_>, snapshot: &mut Snapshot) {
@@ -143,17 +173,23 @@ fn served_tokens(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     });
 }
 
-/// `kv_cache_size_tokens` is the engine's own (0.24+). `num_gpu_blocks` is the sum over all engines of the page,
-/// repeated on each of them.
+/// `kv_cache_size_tokens` is the engine's own (0.24+). `num_gpu_blocks` is the sum over all engines of a server, repeated
+/// on each of them; servers are told apart by labels other than `engine`.
 fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     facts(page, snapshot, KV_USAGE, |engine, labels, fact| of_processes(&mut engine.gpu_pool_used, labels, fact));
     let configs = page.samples(CACHE_CONFIG);
+    let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
+    let mut engines: BTreeMap<Vec<(String, String)>, f64> = BTreeMap::new();
     for sample in configs {
-        let names = ["engine", "block_size", "num_gpu_blocks", "kv_cache_size_tokens"];
-        let [engine, block, blocks, tokens] = sample.labels.raws(names);
-        let Some(engine) = snapshot.engine_of_any_model(&unescape(engine.unwrap_or(""))) else { continue };
+        *engines.entry(whose.named(sample.labels).own_labels()).or_default() += 1.0;
+    }
+    for sample in configs {
+        let named = whose.named(sample.labels);
+        let Owner::One(at) = named.owner(snapshot) else { continue };
+        let engine = &mut snapshot.engines[at];
+        let [block, blocks, tokens] = sample.labels.raws(["block_size", "num_gpu_blocks", "kv_cache_size_tokens"]);
         let (block, tokens) = (as_number(block), as_number(tokens));
-        let blocks = as_number(blocks).map(|all| all / configs.len() as f64);
+        let blocks = as_number(blocks).and_then(|all| ratio(all, *engines.get(&named.own_labels())?));
         let tokens = tokens.or_else(|| Some(blocks? * block?));
         if let Some(tokens) = tokens {
             first(&mut engine.gpu_pool_tokens, Fact::new(tokens, CACHE_CONFIG));
@@ -166,19 +202,28 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 
 /// Nothing counts resets of the tier. These are the calls and states that may have caused one.
 fn resets(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    let posts = page.samples(HTTP_REQUESTS).iter().filter(|sample| sample.value > 0.0).filter_map(reset_call);
-    let operations = page.samples(SLEEP_OPERATIONS).iter().filter(|sample| sample.value > 0.0).map(|sample| {
-        format!("{} {}", sample.value, sample.labels.value("operation")) + " operations of sleep mode since start"
-    });
-    let evidence: Vec<String> = posts.chain(operations).collect();
-    for engine in &mut snapshot.engines {
-        engine.reset_evidence.clone_from(&evidence);
+    type Seen = fn(&Sample<'_>) -> Option<String>;
+    let seen: [(&str, Seen); 2] = [(HTTP_REQUESTS, reset_call), (SLEEP_OPERATIONS, sleep_operation)];
+    for (name, seen) in seen {
+        let whose = Whose::of(snapshot, Kind::Vllm, name);
+        for sample in page.samples(name).iter().filter(|sample| sample.value > 0.0) {
+            // A server's handlers carry no engine: any of its engines may be meant.
+            if let Some(evidence) = seen(sample) {
+                let fitting = whose.fitting(snapshot, sample.labels);
+                fitting.for_each(|engine| engine.reset_evidence.push(evidence.clone()));
+            }
+        }
     }
     facts(page, snapshot, SLEEP_STATE, |engine, labels, fact| {
         if labels.raw("sleep_state") == Some("awake") && fact.value == 0.0 {
             engine.reset_evidence.push("the engine is not awake".to_owned());
         }
     });
+}
+
+fn sleep_operation(sample: &Sample<'_>) -> Option<String> {
+    let operation = sample.labels.value("operation");
+    Some(format!("{} {operation} operations of sleep mode since start", sample.value))
 }
 
 fn reset_call(sample: &Sample<'_>) -> Option<String> {

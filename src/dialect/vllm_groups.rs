@@ -10,20 +10,28 @@
 //!
 //! That nothing shows is no proof of one group.
 
+use std::collections::BTreeMap;
+
 use super::as_number;
+use super::identity::{Kind, Owner, Whose};
 use super::vllm::CACHE_CONFIG;
-use crate::exposition::{Exposition, Labels, unescape};
+use crate::exposition::{Exposition, Labels};
 use crate::model::Snapshot;
 
 /// Tells the engines what shows that they have several groups.
 pub(super) fn mark(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    let of_the_pool = holds_fewer_tokens(page).then_some("the pool holds fewer tokens than its blocks do");
+    let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
+    let mut servers: BTreeMap<Vec<(String, String)>, Vec<Labels<'_>>> = BTreeMap::new();
     for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
-        let Some(engine) = snapshot.engine_of_any_model(&unescape(labels.raw("engine").unwrap_or(""))) else {
-            continue;
-        };
-        let shown = mamba(labels).or(of_the_pool);
-        engine.several_groups = engine.several_groups.or(shown);
+        servers.entry(whose.named(labels).own_labels()).or_default().push(labels);
+    }
+    for configs in servers.values() {
+        let of_the_pool = holds_fewer_tokens(configs).then_some("the pool holds fewer tokens than its blocks do");
+        for labels in configs {
+            let Owner::One(at) = whose.owner(snapshot, *labels) else { continue };
+            let engine = &mut snapshot.engines[at];
+            engine.several_groups = engine.several_groups.or(mamba(*labels)).or(of_the_pool);
+        }
     }
 }
 
@@ -33,10 +41,10 @@ fn mamba(labels: Labels<'_>) -> Option<&'static str> {
     block.or(page.map(|_| "mamba_page_size_padded is set"))
 }
 
-/// All engines of the page are looked at together: `num_gpu_blocks` is their sum, repeated on each of them, and they run
+/// All engines of one server are looked at together: `num_gpu_blocks` is their sum, repeated on each of them, and they run
 /// one model.
-fn holds_fewer_tokens(page: &Exposition<'_>) -> bool {
-    let pools: Option<Vec<Pool>> = page.samples(CACHE_CONFIG).iter().map(|sample| Pool::read(sample.labels)).collect();
+fn holds_fewer_tokens(configs: &[Labels<'_>]) -> bool {
+    let pools: Option<Vec<Pool>> = configs.iter().map(|labels| Pool::read(*labels)).collect();
     let Some(pools) = pools.filter(|pools| !pools.is_empty()) else { return false };
     let first = pools[0];
     if pools.iter().any(|pool| (pool.blocks, pool.block_tokens) != (first.blocks, first.block_tokens)) {

@@ -4,10 +4,13 @@
 //! beside it) one family with a `transfer_type`. The new name is read first and the old one only where the new
 //! one says nothing of the engine; the two are never added.
 
+use std::collections::BTreeSet;
+
+use super::identity::{Declared, Kind, Owner, Whose};
 use super::vllm::CACHE_CONFIG;
 use super::{Dialect, as_number, facts, first, number, of_processes, unreadable};
-use crate::exposition::{Exposition, Labels, unescape};
-use crate::model::{Engine, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
+use crate::exposition::{Exposition, Labels};
+use crate::model::{Engine, EngineId, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
 
 pub(super) const CONNECTOR: &str = "OffloadingConnector";
 pub(super) const RAM: &str = "ram";
@@ -48,6 +51,14 @@ pub(super) const DIALECT: Dialect = Dialect {
         OCCUPIED,
         CAPACITY,
     ],
+    kind: Kind::Vllm,
+    identity: &[STORE_BYTES, LOAD_BYTES, TOTAL_BYTES],
+    declared: &[
+        (TOTAL_BYTES, Declared::These(&["transfer_type"])),
+        (TOTAL_TIME, Declared::These(&["transfer_type"])),
+        (CONFIG_INFO, Declared::All),
+        (CACHE_CONFIG, Declared::All),
+    ],
     read,
 };
 
@@ -58,6 +69,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     gauges(page, snapshot);
     config_info(page, snapshot);
     zeros(page, snapshot);
+    doubts(snapshot);
     proven
 }
 
@@ -69,28 +81,33 @@ fn ram(engine: &mut Engine) -> &mut Tier {
     tier
 }
 
-/// The byte families prove the connector, by a TYPE line alone. Samples say more: then only the models that
-/// have one run it, and a direction that is not the CPU's belongs to another connector.
+/// The byte families prove the connector, by a TYPE line alone. Samples say more: then only the servers (a model, and the
+/// labels that tell servers of it apart) that have one run it, and a direction that is not the CPU's belongs to another
+/// connector.
 fn prove(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     if !page.has(TOTAL_BYTES) && !page.has(STORE_BYTES) {
         return false;
     }
-    let samples = [STORE_BYTES, LOAD_BYTES, TOTAL_BYTES].into_iter().flat_map(|name| page.samples(name));
-    let mut seen = false;
-    let mut models: Vec<_> = Vec::new();
-    for sample in samples {
-        seen = true;
-        let model = sample.labels.value("model_name");
-        if sample.labels.raw("transfer_type").is_none_or(|kind| direction(kind).is_some()) && !models.contains(&model) {
-            models.push(model);
+    let (mut seen, mut servers) = (false, BTreeSet::new());
+    for name in [STORE_BYTES, LOAD_BYTES, TOTAL_BYTES] {
+        let whose = Whose::of(snapshot, Kind::Vllm, name);
+        for labels in page.samples(name).iter().map(|sample| sample.labels) {
+            seen = true;
+            if labels.raw("transfer_type").is_none_or(|kind| direction(kind).is_some()) {
+                servers.insert((labels.value("model_name"), whose.named(labels).own_labels()));
+            }
         }
     }
     for engine in &mut snapshot.engines {
-        if !seen || models.iter().any(|model| *model == engine.id.model_name) {
+        let EngineId { model_name, labels, .. } = &engine.id;
+        // Mostly the labels are the engine's own; a sample with fewer may be of any engine that has them.
+        let is_server = servers.contains(&(model_name.into(), labels.clone()));
+        let runs_it = || is_server || servers.iter().any(|(model, some)| model == model_name && engine.id.has(some));
+        if !seen || runs_it() {
             ram(engine);
         }
     }
-    !seen || !models.is_empty()
+    !seen || !servers.is_empty()
 }
 
 /// Gives the place of a direction's bytes and of its seconds.
@@ -161,12 +178,23 @@ fn config_info(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 /// whatever connector it configured, so alone it proves a size and nothing else.
 fn configured_sizes(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     const GIB: f64 = 1_073_741_824.0;
+    let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
     for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
-        let [engine, backend, gib] = labels.raws(["engine", "kv_offloading_backend", "kv_offloading_size"]);
+        let [backend, gib] = labels.raws(["kv_offloading_backend", "kv_offloading_size"]);
         let (Some("native"), Some(gib)) = (backend, as_number(gib)) else { continue };
-        let Some(engine) = snapshot.engine_of_any_model(&unescape(engine.unwrap_or(""))) else { continue };
-        let tier = engine.tier_or_insert(RAM, Medium::Ram, "native");
+        let Owner::One(at) = whose.owner(snapshot, labels) else { continue };
+        let tier = snapshot.engines[at].tier_or_insert(RAM, Medium::Ram, "native");
         tier.sizes.push(Size { fact: Fact::new(gib * GIB, CACHE_CONFIG), source: SizeSource::CacheConfig });
+    }
+}
+
+/// The gauge that is corrected tells nothing of the fill; all other families may.
+fn doubts(snapshot: &mut Snapshot) {
+    for engine in snapshot.engines.iter_mut().filter(|engine| !engine.doubts.is_empty()) {
+        let doubtful = DIALECT.reads.iter().any(|family| *family != USAGE && engine.doubts(family));
+        if let Some(tier) = engine.tiers.iter_mut().find(|tier| tier.name == RAM) {
+            tier.doubtful = doubtful;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Its `used_blocks` gauge counts pinned blocks, and its `outcome="stored"` counter is not the number of stored
 //! blocks, so nothing here bounds the fill. What it does say is which medium the pool lies on.
 
+use super::identity::{Declared, Kind};
 use super::vllm_offload::RAM;
 use super::{Dialect, facts};
 use crate::exposition::Exposition;
@@ -11,7 +12,14 @@ use crate::model::{Medium, Snapshot};
 const CONNECTOR: &str = "SimpleCPUOffloadConnector";
 pub(super) const INFO: &str = "vllm:simple_kv_offload_info";
 
-pub(super) const DIALECT: Dialect = Dialect { name: "vllm_simple", reads: &[INFO], read };
+pub(super) const DIALECT: Dialect = Dialect {
+    name: "vllm_simple",
+    reads: &[INFO],
+    kind: Kind::Vllm,
+    identity: &[],
+    declared: &[(INFO, Declared::All)],
+    read,
+};
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     facts(page, snapshot, INFO, |engine, labels, _| match labels.raw("backend") {

@@ -3,6 +3,7 @@
 //! All their traffic passes the RAM tier: a block is cascaded from it and promoted into it. So this dialect also
 //! tells the RAM tier what was promoted into it, which its own stored bytes do not count.
 
+use super::identity::{Declared, Kind};
 use super::vllm_offload::{CONFIG_INFO, CONNECTOR, PRIMARY, RAM};
 use super::{Dialect, facts, first, unreadable};
 use crate::exposition::{Exposition, Labels};
@@ -40,6 +41,8 @@ const COUNTED: [&str; 8] = [
     PRIMARY_READ_USAGE,
 ];
 
+const TIER: Declared = Declared::These(&["tier"]);
+
 pub(super) const DIALECT: Dialect = Dialect {
     name: "vllm_tiering",
     reads: &[
@@ -61,6 +64,27 @@ pub(super) const DIALECT: Dialect = Dialect {
         LOOKUPS[2],
         LOOKUPS[3],
         CONFIG_INFO,
+    ],
+    kind: Kind::Vllm,
+    identity: &[],
+    declared: &[
+        (READ_BYTES, TIER),
+        (READ_TIME, TIER),
+        (WRITE_BYTES, TIER),
+        (WRITE_TIME, TIER),
+        (CHUNK_QUERIES, TIER),
+        (CHUNK_HITS, TIER),
+        (ACTIVE_PROMOTIONS, TIER),
+        (ACTIVE_CASCADES, TIER),
+        (PRIMARY_WRITE_USAGE, TIER),
+        (PRIMARY_READ_USAGE, TIER),
+        (PROMOTION_FAILURES, TIER),
+        (CASCADE_FAILURES, TIER),
+        (PROMOTION_REFUSALS, TIER),
+        (LOOKUPS[0], TIER),
+        (LOOKUPS[1], TIER),
+        (LOOKUPS[2], TIER),
+        (LOOKUPS[3], TIER),
     ],
     read,
 };
@@ -137,7 +161,9 @@ fn promotions(engine: &mut Engine, counted: bool, lookups: bool) {
             promoted = Some(promoted.unwrap_or(0.0) + read);
         }
     }
+    let doubtful = DIALECT.reads.iter().any(|family| engine.doubts(family));
     if let Some(ram) = engine.tiers.iter_mut().find(|tier| tier.name == RAM) {
+        ram.doubtful |= doubtful;
         ram.promoted = promoted.map(|bytes| Fact::new(bytes, READ_BYTES));
         ram.promotions_unseen = lookups && !counted || unread;
     }

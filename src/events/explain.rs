@@ -15,7 +15,7 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
         endpoint(&mut text, status);
     }
     for one in told {
-        line(&mut text, 0, &format!("\nevents of engine {:?} of model {:?}", one.engine.engine, one.engine.model_name));
+        line(&mut text, 0, &format!("\nevents of engine {}", one.engine));
         line(&mut text, 1, &format!("endpoint  {}", one.status.endpoint));
         match one.resident {
             Some(found) => resident(&mut text, &found),

@@ -128,7 +128,7 @@ pub fn engine_families(told: &[Told], max_error: f64) -> Vec<Family> {
 pub fn endpoint_families(statuses: &[Arc<Status>]) -> Vec<Family> {
     let mut families = Families::default();
     for status in statuses {
-        let labels = vec![("endpoint", status.endpoint.clone())];
+        let labels = Labels::from([("endpoint", status.endpoint.clone())]);
         families.push(UP, labels.clone(), f64::from(u8::from(status.up)));
         families.push(LAST_SEQ, labels.clone(), status.last_seq.map(|seq| seq as f64));
         families.push(GAPS, labels.clone(), status.gaps as f64);
@@ -166,15 +166,11 @@ impl Families {
 }
 
 fn tier_labels(engine: &EngineId) -> Labels {
-    let mut labels = engine_labels(engine);
-    labels.push(("tier", "ram".to_owned()));
-    labels
+    engine_labels(engine).with("tier", "ram")
 }
 
 fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
-    let mut labels = labels.clone();
-    labels.push((name, value.to_owned()));
-    labels
+    labels.with(name, value)
 }
 
 fn histogram(ages: &Ages) -> Histogram {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::fold::View;
-use super::resident::chunk_bytes;
+use super::resident::{Peers, chunk_bytes};
 use super::sizing::{Mark, Prediction, Window};
 use super::{Resident, Status};
 use crate::model::{Engine, EngineId, ratio};
@@ -92,9 +92,11 @@ pub struct Limits {
 }
 
 /// The place of an engine's endpoint, as [`super::resident::stream_of`] finds a stream.
-pub(super) fn status_of(statuses: &[Arc<Status>], engine: &EngineId, alone: bool) -> Option<usize> {
-    if statuses.len() == 1 && alone {
-        return Some(0);
+pub(super) fn status_of(statuses: &[Arc<Status>], engine: &EngineId, peers: Peers) -> Option<usize> {
+    match peers {
+        Peers::None if statuses.len() == 1 => return Some(0),
+        Peers::SameRank => return None,
+        Peers::None | Peers::OtherRanks => {}
     }
     let rank = |status: &Status| status.view.as_ref().map(|view| view.rank.to_string());
     let mut fitting = statuses.iter().enumerate().filter(|(_, status)| rank(status).as_ref() == Some(&engine.engine));
@@ -184,7 +186,7 @@ mod tests {
 
     /// An engine whose RAM tier has so many bytes stored.
     fn engine(stored: f64) -> Engine {
-        let mut engine = Engine::new(EngineId { model_name: "m".into(), engine: "0".into() });
+        let mut engine = Engine::new(EngineId::new("m", "0"));
         (engine.external_queries, engine.external_hits) = (fact(100.0), fact(0.0));
         let tier = engine.tier_or_insert("ram", Medium::Ram, "OffloadingConnector");
         tier.bounded_by_stores = true;
@@ -318,10 +320,12 @@ mod tests {
             let view = View { rank, ..View::default() };
             Arc::new(Status { view: Some(view), ..Status::default() })
         };
-        let id = |engine: &str| EngineId { model_name: "m".into(), engine: engine.into() };
+        let id = |engine: &str| EngineId::new("m", engine);
         let both = [of(1), of(0)];
-        assert_eq!((status_of(&both, &id("0"), false), status_of(&both, &id("2"), false)), (Some(1), None));
-        assert_eq!(status_of(&[of(1), of(1)], &id("1"), false), None, "two of one rank");
-        assert_eq!(status_of(&[of(7)], &id("0"), true), Some(0), "one stream and one engine");
+        let others = Peers::OtherRanks;
+        assert_eq!((status_of(&both, &id("0"), others), status_of(&both, &id("2"), others)), (Some(1), None));
+        assert_eq!(status_of(&[of(1), of(1)], &id("1"), others), None, "two of one rank");
+        assert_eq!(status_of(&[of(7)], &id("0"), Peers::None), Some(0), "one stream and one engine");
+        assert_eq!(status_of(&both, &id("1"), Peers::SameRank), None, "another model's engine has that rank too");
     }
 }

@@ -55,6 +55,7 @@ use std::time::Duration;
 
 pub use address::Address;
 pub use residency::{Bounds, Reset};
+use resident::Peers;
 pub use resident::Resident;
 
 use crate::family::Family;
@@ -192,10 +193,9 @@ impl Events {
     /// Brings a page and the streams together, one for each engine that has a stream.
     pub fn meet(&self, statuses: &[Arc<Status>], engines: &[Engine], residents: &[(EngineId, Resident)]) -> Vec<Told> {
         let mut ledger = lock(&self.ledger);
-        let alone = engines.len() == 1;
         let mut told = Vec::new();
         for engine in engines {
-            let Some(at) = ledger::status_of(statuses, &engine.id, alone) else { continue };
+            let Some(at) = ledger::status_of(statuses, &engine.id, peers_of(engine, engines)) else { continue };
             let resident = residents.iter().find(|(id, _)| *id == engine.id).map(|(_, resident)| *resident);
             if let Some(slots) = resident.and_then(|resident| resident.slots) {
                 self.slots[at].shared.slots.store(slots as u64, Ordering::Relaxed);
@@ -219,6 +219,10 @@ impl Events {
     pub fn engine_families(&self, told: &[Told]) -> Vec<Family> {
         families::engine_families(told, self.limits.max_error)
     }
+}
+
+fn peers_of(engine: &Engine, engines: &[Engine]) -> Peers {
+    Peers::of(&engine.id, engines.iter().map(|other| &other.id))
 }
 
 impl Slot {

@@ -45,10 +45,36 @@ impl Resident {
     }
 }
 
-/// The stream of an engine: the one of its rank; or the only one, where there is only one engine.
-pub fn stream_of<'a>(streams: &'a [Stream], engine: &EngineId, alone: bool) -> Option<&'a Stream> {
-    if let ([stream], true) = (streams, alone) {
-        return Some(stream);
+/// Which engines of a page a rank can mean, as far as matching streams needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    /// It is the only engine.
+    None,
+    /// There are others, and its `engine` label tells it from all of them.
+    OtherRanks,
+    /// Another engine has the same `engine` label: a stream, which knows a rank and no more, may be of either.
+    SameRank,
+}
+
+impl Peers {
+    /// Of one of these engines.
+    pub fn of<'e>(id: &EngineId, engines: impl IntoIterator<Item = &'e EngineId>) -> Peers {
+        let others = engines.into_iter().filter(|other| *other != id);
+        others.fold(Peers::None, |known, other| match known {
+            Peers::SameRank => known,
+            _ if other.engine == id.engine => Peers::SameRank,
+            _ => Peers::OtherRanks,
+        })
+    }
+}
+
+/// The stream of an engine: the one of its rank, where no other engine has that rank; or the only one, where there is
+/// only one engine.
+pub fn stream_of<'a>(streams: &'a [Stream], engine: &EngineId, peers: Peers) -> Option<&'a Stream> {
+    match (streams, peers) {
+        ([stream], Peers::None) => return Some(stream),
+        (_, Peers::SameRank) => return None,
+        _ => {}
     }
     let mut fitting = streams.iter().filter(|stream| engine.engine == stream.rank.to_string());
     let first = fitting.next();
@@ -80,7 +106,8 @@ pub fn resident(tier: &Tier, size: Option<Size>, stream: Option<&Stream>) -> Opt
 pub fn chunk_bytes(tier: &Tier) -> Option<f64> {
     let stated = tier.slots.and_then(|slots| ratio(slots.bytes.value, slots.count.value));
     let idle = |share: Option<crate::model::Fact>| share.is_none_or(|share| share.value == 0.0);
-    let undisturbed = tier.refusals == 0.0 && idle(tier.promoted) && idle(tier.storing) && tier.storing.is_some();
+    let undisturbed =
+        tier.refusals == 0.0 && !tier.doubtful && idle(tier.promoted) && idle(tier.storing) && tier.storing.is_some();
     let counted = || ratio(tier.transfers.stored_bytes?.value, tier.allocated?.value).filter(|_| undisturbed);
     stated.or_else(counted).filter(|bytes| *bytes > 0.0)
 }

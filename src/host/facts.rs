@@ -2,7 +2,6 @@
 //! and measure nothing themselves.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -124,7 +123,7 @@ fn unknown(look: &Look, patience: Duration) -> Vec<String> {
 struct Families<'a>(&'a [Family]);
 
 impl<'a> Families<'a> {
-    fn samples(&self, desc: Desc) -> &'a [(Arc<Labels>, f64)] {
+    fn samples(&self, desc: Desc) -> &'a [(Labels, f64)] {
         self.0.iter().find(|family| family.desc == desc).map_or(&[], |family| &family.samples)
     }
 
@@ -176,5 +175,5 @@ impl<'a> Families<'a> {
 }
 
 fn label<'l>(labels: &'l Labels, name: &str) -> &'l str {
-    labels.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
+    labels.get(name).unwrap_or_default()
 }

@@ -184,9 +184,8 @@ fn add(
     notes.extend(link_trouble(gpu).map(|why| format!("PCIe link of {} is partly unknown: {why}", who())));
 
     let with = |more: &[(&'static str, &str)]| -> Labels {
-        let mut labels = vec![("gpu", gpu.index.to_string()), ("uuid", gpu.uuid.clone())];
-        labels.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        labels
+        let own = [("gpu", gpu.index.to_string()), ("uuid", gpu.uuid.clone())];
+        own.into_iter().chain(more.iter().map(|(name, value)| (*name, (*value).to_owned()))).collect()
     };
     let number = |value: Option<u64>| value.map(|bytes| bytes as f64);
     let link = |value: &Result<u32, Refusal>| value.as_ref().ok().copied().map(f64::from);

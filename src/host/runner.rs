@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::family::{Desc, Family};
+use crate::family::{Desc, Family, Labels};
 use crate::settings::HostFacts;
 
 use super::{Age, Collector, Failure, Options, Reading, all, scan};
@@ -287,7 +287,7 @@ fn age_families(ages: &[Age], now: Instant) -> Vec<Family> {
 fn health_families(collectors: &[Health]) -> [Family; 3] {
     let mut families = [Family::new(SUCCESS), Family::new(DURATION), Family::new(AGE)];
     for health in collectors {
-        let labels = vec![("collector", health.name.to_owned())];
+        let labels = Labels::from([("collector", health.name.to_owned())]);
         let values = [
             health.success.map(|success| f64::from(u8::from(success))),
             health.duration.map(|duration| duration.as_secs_f64()),
@@ -404,7 +404,7 @@ mod tests {
 
     fn value(look: &Look, name: &str, collector: &str) -> Option<f64> {
         let family = look.families.iter().find(|family| family.desc.name == name)?;
-        let wanted = |labels: &[(&str, String)]| labels.iter().all(|(_, value)| value == collector);
+        let wanted = |labels: &Labels| labels.iter().all(|(_, value)| value == collector);
         family.samples.iter().find(|(labels, _)| wanted(labels)).map(|(_, value)| *value)
     }
 
@@ -451,7 +451,7 @@ mod tests {
         let host = Host::with(vec![collector], FAST);
         script
             .send(|| {
-                let age = |name: &str| Age { desc: Y, labels: vec![("path", name.into())], since: Instant::now() };
+                let age = |name: &str| Age { desc: Y, labels: [("path", name.into())].into(), since: Instant::now() };
                 Ok(Reading { ages: vec![age("/a"), age("/b")], ..Reading::default() })
             })
             .unwrap();

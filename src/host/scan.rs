@@ -58,14 +58,14 @@ pub(super) fn lmcache_difference(lmcache_bytes: f64, disk_tiers: &[PathBuf], fam
     let mut family = Family::new(DIFFERENCE);
     if let [path] = disk_tiers {
         let measured = families.iter().filter(|other| other.desc == BYTES).flat_map(|other| &other.samples);
-        let of_path = measured.filter(|(labels, _)| **labels == path_label(path)).map(|(_, bytes)| *bytes).next();
+        let of_path = measured.filter(|(labels, _)| *labels == path_label(path)).map(|(_, bytes)| *bytes).next();
         family.push(path_label(path), of_path.map(|bytes| lmcache_bytes - bytes));
     }
     family
 }
 
 fn path_label(path: &Path) -> Labels {
-    vec![("path", path.display().to_string())]
+    [("path", path.display().to_string())].into()
 }
 
 struct Scan {
@@ -303,7 +303,7 @@ mod tests {
 
     fn value(reading: &Reading, desc: Desc, path: &Path) -> Option<f64> {
         let family = reading.lasting.iter().find(|family| family.desc == desc)?;
-        family.samples.iter().find(|(labels, _)| **labels == path_label(path)).map(|(_, value)| *value)
+        family.samples.iter().find(|(labels, _)| *labels == path_label(path)).map(|(_, value)| *value)
     }
 
     fn figures(reading: &Reading, path: &Path) -> [Option<f64>; 3] {

@@ -202,7 +202,7 @@ struct Known<'a>(&'a [Family]);
 impl<'a> Known<'a> {
     fn all(self, desc: Desc) -> impl Iterator<Item = (&'a Labels, f64)> {
         let families = self.0.iter().filter(move |family| family.desc == desc);
-        families.flat_map(|family| family.samples.iter().map(|(labels, value)| (labels.as_ref(), *value)))
+        families.flat_map(|family| family.samples.iter().map(|(labels, value)| (labels, *value)))
     }
 
     /// The first sample whose labels include these.
@@ -244,9 +244,9 @@ impl<'a> Known<'a> {
 }
 
 fn has(labels: &Labels, own: &[(&str, &str)]) -> bool {
-    own.iter().all(|(name, value)| labels.iter().any(|(other, text)| other == name && text == value))
+    own.iter().all(|(name, value)| labels.get(name) == Some(*value))
 }
 
 fn text(labels: &Labels, name: &str) -> Option<String> {
-    labels.iter().find(|(other, _)| *other == name).map(|(_, text)| text.clone())
+    labels.get(name).map(str::to_owned)
 }

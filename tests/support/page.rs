@@ -113,9 +113,7 @@ impl Result {
 
     /// One label of each sample.
     pub fn labels(&self, name: &str, label: &str) -> Vec<&str> {
-        let of = |labels: &'_ [(&'static str, String)]| labels.iter().position(|(name, _)| *name == label);
-        let samples = &self.family(name).samples;
-        samples.iter().map(|(labels, _)| of(labels).map_or("", |at| labels[at].1.as_str())).collect()
+        self.family(name).samples.iter().map(|(labels, _)| labels.get(label).unwrap_or_default()).collect()
     }
 
     /// The lines of upstream samples with that name.
