@@ -3,11 +3,14 @@
 //! No clock, no I/O, no global: what comes out is a function of what goes in, so two Prometheus replicas or a
 //! restart of the exporter change nothing.
 
+mod body;
+
 use std::collections::{BTreeSet, HashSet};
 use std::{iter, slice};
 
 use bytes::Bytes;
 
+use self::body::Body;
 use crate::bound::Resolved;
 use crate::correct::Corrected;
 use crate::dialect::serving::{self, Configured, Serving};
@@ -107,9 +110,8 @@ pub fn process(sources: &[Source], settings: &Settings, host: &HostFacts) -> Out
 pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, host: &HostFacts) -> Outcome {
     let Prepared { bodies, mut reports } = prepare(sources);
     let layouts = iter::once(layout).chain(iter::repeat(Layout::none()));
-    let pages = bodies.iter().zip(layouts);
     let mut pages: Vec<_> =
-        pages.map(|(body, layout)| Exposition::scan_beside(layout, body, &dialect::NAMES)).collect();
+        bodies.iter().zip(layouts).map(|(body, layout)| body.scan_beside(layout, &dialect::NAMES)).collect();
     let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
@@ -127,7 +129,7 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
         is_unfamiliar = page.is_unfamiliar;
     }
     Outcome {
-        page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body, edits)).collect(),
+        page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body.bytes(), edits)).collect(),
         families,
         residents: residents(&engines),
         warnings: warnings(&corrected, &engines, settings),
@@ -159,7 +161,7 @@ pub fn review<T>(
     show: impl FnOnce(&Snapshot, &[Resolved<'_>], &[Corrected]) -> T,
 ) -> T {
     let bodies = prepare(sources).bodies;
-    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
+    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| body.scan(&dialect::NAMES)).collect();
     let snapshot = read(&pages, sources, settings);
     let engines = bound::resolve(&snapshot, settings, host);
     let corrected = correct_all(&pages, &snapshot, &engines, settings, &mut vec![Vec::new(); pages.len()]);
@@ -182,9 +184,9 @@ pub struct Survey {
 /// Reads the pages of one scrape. [`bound::resolve`] works out what follows from the snapshot.
 pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
     let bodies = prepare(sources).bodies;
-    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &dialect::NAMES)).collect();
-    let serving: Vec<Exposition<'_>> = bodies.iter().map(|body| Exposition::scan(body, &serving::NAMES)).collect();
-    let names = bodies.iter().flat_map(|body| named_lines(body)).filter_map(|(name, _)| name);
+    let pages: Vec<Exposition<'_>> = bodies.iter().map(|body| body.scan(&dialect::NAMES)).collect();
+    let serving: Vec<Exposition<'_>> = bodies.iter().map(|body| body.scan(&serving::NAMES)).collect();
+    let names = bodies.iter().flat_map(|body| named_lines(body.bytes())).filter_map(|(name, _)| name);
     let snapshot = read(&pages, sources, settings);
     Survey {
         serving: serving.iter().flat_map(|page| serving::read(page, &snapshot)).collect(),
@@ -196,7 +198,7 @@ pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
 
 /// Whether a page is nothing but lines that cannot be passed on: an error page in plain text, or something binary.
 pub fn is_garbage(body: &Bytes, format: Format) -> bool {
-    let counts = Exposition::scan(&text(body, format), &dialect::NAMES).counts;
+    let counts = body_of(body, format).scan(&dialect::NAMES).counts;
     counts.samples == 0 && counts.dropped > 0
 }
 
@@ -213,7 +215,7 @@ const BEGINNING: usize = 4096;
 /// The pages that are read and written.
 struct Prepared {
     /// The main page, where it is there, and all further ones joined.
-    bodies: Vec<Bytes>,
+    bodies: Vec<Body>,
     /// For each source; the main page's is filled in when it is scanned.
     reports: Vec<PageReport>,
 }
@@ -223,25 +225,25 @@ struct Prepared {
 fn prepare(sources: &[Source]) -> Prepared {
     let (mut bodies, mut reports, mut further) = (Vec::new(), Vec::new(), Vec::new());
     for source in sources {
-        let body = text(&source.body, source.format);
+        let body = body_of(&source.body, source.format);
         let mut report = PageReport { name: source.name.clone(), ..PageReport::default() };
         if source.name == MAIN {
             bodies.push(body);
         } else {
-            let page = Exposition::scan(&body, &dialect::NAMES);
+            let page = body.scan(&dialect::NAMES);
             report.recognised = Recognised::from(&dialect::read(slice::from_ref(&page)));
             (report.counts, report.notes) = (page.counts, page.notes);
-            further.push(rewrite::apply(&body, page.edits).concat());
+            further.push(rewrite::apply(body.bytes(), page.edits).concat());
         }
         reports.push(report);
     }
     if !further.is_empty() {
-        let joined = merge::join(bodies.first().map_or(b"", |main: &Bytes| main), &further);
+        let joined = merge::join(bodies.first().map_or(b"", |main: &Body| main.with_plain_names()), &further);
         let further = reports.iter_mut().filter(|report| report.name != MAIN);
         for (report, part) in further.zip(joined.parts) {
             (report.merged_out, report.counts.samples) = (part.left_out, part.samples);
         }
-        bodies.push(joined.text.into());
+        bodies.push(Body::new(joined.text.into()));
     }
     Prepared { bodies, reports }
 }
@@ -250,6 +252,10 @@ fn prepare(sources: &[Source]) -> Prepared {
 /// are mended by the scanner.
 pub fn text(body: &Bytes, format: Format) -> Bytes {
     if is_openmetrics(body, format) { openmetrics::to_text(body).into() } else { body.clone() }
+}
+
+fn body_of(body: &Bytes, format: Format) -> Body {
+    if is_openmetrics(body, format) { Body::from_openmetrics(body) } else { Body::new(body.clone()) }
 }
 
 fn is_openmetrics(body: &[u8], format: Format) -> bool {

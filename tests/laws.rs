@@ -66,6 +66,8 @@ fn nearly_a_page() -> impl Strategy<Value = Vec<u8>> {
         "# (HELP|TYPE|UNIT|EOF) ?(kvtier_)?[a-c:]{0,3} ?(counter|gauge|histogram|untyped|info|x\\\\n)? ?",
         "[a-c:_]{1,3}(\\{([a-c]=\"[a-c,=#\\} ]{0,4}\",?){0,3}\\})? ?([-+]?[0-9]{1,3}(\\.5)?|\\.5|NaN|\\+Inf|x)( [0-9]{1,4})?",
         "kvtier_[a-z]{1,4}(\\{tier=\"ram\"\\})? 1",
+        "[a-c]{0,1}\\{(\"[a-c:. ]{0,3}\",?)?(\"[a-c.]{0,2}\"=\"[a-c]{0,2}\",?){0,2}\\} ?1",
+        "# (HELP|TYPE) \"[a-c:.]{0,3}\"? (gauge|x)",
         "[ -~\t]{0,30}",
     ];
     let end = prop_oneof![8 => Just("\n"), 1 => Just("\r\n"), 1 => Just("\n\n")];
@@ -327,6 +329,30 @@ proptest! {
         let again = process(&once, Format::Text, &sized());
         let first = page_of(&process(&page, Format::Text, &sized()));
         prop_assert_eq!(first, page_of(&again));
+    }
+
+    /// Names without quotes are nobody's business but their own, and no name becomes theirs.
+    #[test]
+    fn names_in_quotes_leave_those_without_alone(
+        lines in proptest::collection::vec(
+            prop_oneof![
+                ("[ab_]{1,3}", "[ab]?").prop_map(|(name, value)| format!("{name}{{x=\"{value}\"}} 1\n")),
+                ("[ab_.-]{1,3}", "[ab._]{1,2}").prop_map(|(name, label)| format!("{{\"{name}\",\"{label}\"=\"1\",q=\"1\"}} 1\n")),
+            ],
+            0..12,
+        ),
+        format in any_format(),
+    ) {
+        let is_plain = |line: &&String| !line.starts_with('{');
+        let plain: String = lines.iter().filter(is_plain).cloned().collect();
+        let all: Vec<u8> = page_of(&process(lines.concat().as_bytes(), format, &sized()));
+        let all = String::from_utf8(all).unwrap();
+        let name = |line: &str| line[..line.find('{').unwrap()].to_owned();
+        let (quoted, others): (Vec<_>, Vec<_>) = all.split_inclusive('\n').partition(|line| line.contains("q=\"1\""));
+        prop_assert_eq!(others.concat(), plain.as_str());
+        let allowed = |name: &str| lines.iter().any(|line| line.starts_with(&format!("{{\"{name}\"")));
+        let taken = quoted.iter().find(|line| others.iter().any(|other| name(other) == name(line)) && !allowed(&name(line)));
+        prop_assert!(taken.is_none(), "{:?}", taken);
     }
 
     #[test]

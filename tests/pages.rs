@@ -7,7 +7,7 @@
 mod support;
 
 use kvtier_exporter::events::Bounds;
-use kvtier_exporter::pipeline::{Format, MAIN, Source, explain};
+use kvtier_exporter::pipeline::{Format, MAIN, Source, explain, is_garbage, process, survey};
 use kvtier_exporter::settings::{HostFacts, Settings, Stream};
 use support::captures;
 use support::page::{Page, Result, run, run_sized, run_with};
@@ -380,4 +380,143 @@ fn events_of_several_groups_show_a_hybrid_model_and_tell_no_bytes() {
     let info = r#"cpu_blocks_per_chunk="1",cpu_kv_cache_size_bytes="1000",cpu_num_chunks="4""#;
     let stated = page.sample("vllm:kv_offload_config_info", info, "1.0");
     assert_eq!(with(&stated, true).tier(FILL), 1.0);
+}
+
+// Names in quotes: text 1.0.0, for Prometheus 2 and 3 alike.
+
+/// What became of the page, and how many lines were dropped.
+fn plain(page: &str) -> (String, u64) {
+    let result = run(&Page::new().text(page));
+    (result.page.clone(), result.outcome.reports[0].counts.dropped)
+}
+
+#[track_caller]
+fn becomes(page: &str, text: &str, dropped: u64) {
+    assert_eq!(plain(page), (text.to_owned(), dropped), "{page}");
+}
+
+#[test]
+fn a_name_in_quotes_loses_them_and_what_was_never_allowed() {
+    becomes(
+        "# HELP \"http.lat\" Latency.\n# TYPE \"http.lat\" gauge\n{\"http.lat\",k=\"1\"} 4\n# TYPE ok gauge\nok{\"label.with.dot\"=\"v\"} 1\nok 2\n",
+        "# HELP http_lat Latency.\n# TYPE http_lat gauge\nhttp_lat{k=\"1\"} 4\n# TYPE ok gauge\nok{label_with_dot=\"v\"} 1\nok 2\n",
+        0,
+    );
+    // Names that were always allowed only lose the quotes; a label's name may hold no colon.
+    becomes("{\"vllm:x_total\",\"a:b\"=\"c\"} 1\n", "vllm:x_total{a_b=\"c\"} 1\n", 0);
+    // What is behind the braces stays: timestamps of text are milliseconds.
+    becomes("{\"a.b\"} 1e+06 1700000000000\n", "a_b 1e+06 1700000000000\n", 0);
+    becomes("{\"a.b\"}4\n", "a_b 4\n", 0);
+    becomes(
+        "{\"a.b\", \"c d\" = \"x \\\"y\\\" {z}, \\\\ \\n\" , }\t4\n",
+        "a_b{c_d=\"x \\\"y\\\" {z}, \\\\ \\n\"} \t4\n",
+        0,
+    );
+    becomes("{\"ä.1\"} 1\n{\"1.a\"} 2\n", "__1 1\n__a 2\n", 0);
+    becomes("{\"a.b\"} 1\r\n", "a_b 1\n", 0);
+    becomes("#  TYPE\t\"a.b\" gauge\n{\"a.b\"} 1", "# TYPE a_b gauge\na_b 1\n", 0);
+    // A type or an exemplar that only OpenMetrics has.
+    becomes("# TYPE \"a.b\" unknown\n{\"a.b\"} 1 # {t=\"x\"} 1\n", "# TYPE a_b untyped\na_b 1\n", 0);
+}
+
+#[test]
+fn a_name_that_would_become_anothers_is_dropped_and_counted() {
+    // One that was always allowed comes first, wherever it stands.
+    becomes("{\"a.b\"} 1\n# TYPE a_b gauge\na_b 2\n", "# TYPE a_b gauge\na_b 2\n", 1);
+    becomes("# TYPE \"a.b\" gauge\n{\"a.b\"} 1\n{\"a_b\"} 2\n", "a_b 2\n", 2);
+    // Of two that were not the first on the page, with all its samples.
+    becomes("{\"a.b\",k=\"1\"} 1\n{\"a-b\"} 2\n{\"a.b\",k=\"2\"} 3\n", "a_b{k=\"1\"} 1\na_b{k=\"2\"} 3\n", 1);
+    // Names of labels that become one, and one that does not.
+    becomes("x{\"a.b\"=\"1\",a_b=\"2\"} 1\nx{\"a.b\"=\"1\",a_c=\"2\"} 1\n", "x{a_b=\"1\",a_c=\"2\"} 1\n", 1);
+    becomes("x{\"a.b\"=\"1\",\"a-b\"=\"2\"} 1\nx 2\n", "x 2\n", 1);
+    // Prometheus would take out both for the empty one.
+    becomes("x{\"a.b\"=\"\",a_b=\"2\"} 1\nx 2\n", "x 2\n", 1);
+    let notes = run(&Page::new().text("a_b 1\n{\"a.b\"} 1\n")).outcome.reports.remove(0).notes;
+    assert_eq!((notes.len(), notes[0].number), (1, 2));
+    assert!(notes[0].reason.contains("another's without them"), "{notes:?}");
+}
+
+#[test]
+fn what_is_malformed_in_quotes_is_dropped_and_the_rest_stays() {
+    for bad in [
+        "{\"a.b} 1",
+        "{\"a.b\"",
+        "{\"a.b\"} ",
+        "{\"a.b\"} x",
+        "{\"a.b\",\"c.d\"} 1",
+        "{\"a.b\" 1",
+        "{\"\"} 1",
+        "{x=\"1\"} 1",
+        "a{\"b.c\"} 1",
+        "a{\"b.c\"=} 1",
+        "# TYPE \"a.b gauge",
+        "# TYPE \"a.b\" nonsense",
+        "{\"a.b\"} 1 2 3",
+        "{\"a.b\",\"\"=\"x\"} 1",
+    ] {
+        becomes(&format!("ok{{\"k.l\"=\"1\"}} 1\n{bad}\nok 2\n"), "ok{k_l=\"1\"} 1\nok 2\n", 1);
+    }
+    let page = [&b"ok 1\n{\"a.\xff\"} 1\n{\"a.b\"} 1\n"[..]].concat();
+    let source = Source { name: MAIN.into(), body: page.into(), format: Format::Text };
+    let outcome = process(&[source], &Settings::default(), &HostFacts::default());
+    assert_eq!(outcome.page.concat(), b"ok 1\na_b 1\n");
+    assert_eq!(outcome.reports[0].counts.dropped, 1);
+}
+
+#[test]
+fn a_page_without_names_in_quotes_stays_whatever_its_values_look_like() {
+    let page = "a{k=\"{\\\"x.y\\\"} 1\"} 1\na{k=\"\n{\\\"x.y\\\"} 1\n\"} 2\n# {\"x.y\"} 1\n# HELP a {\"x.y\"}\n";
+    becomes(page, page, 0);
+    // The same where another line has such a name.
+    becomes(&format!("{page}{{\"b.c\"}} 1\n"), &format!("{page}b_c 1\n"), 0);
+}
+
+#[test]
+fn vllms_families_in_quotes_are_recognised_and_corrected() {
+    let page = Page::new().text(
+        "# HELP \"vllm:kv_offload_cpu_cache_usage_perc\" Usage.\n\
+         # TYPE \"vllm:kv_offload_cpu_cache_usage_perc\" gauge\n\
+         {\"vllm:kv_offload_cpu_cache_usage_perc\",engine=\"0\",model_name=\"acme/m\"} 0.0\n\
+         {\"vllm:kv_offload_store_bytes_total\",engine=\"0\",\"model_name\"=\"acme/m\"} 250\n\
+         {\"kvtier_tier_info\",tier=\"ram\"} 1\n",
+    );
+    let result = sized(&page);
+    assert_eq!(result.lines(USAGE), [format!("{USAGE}{{engine=\"0\",model_name=\"acme/m\"}} 0.25")]);
+    assert!(result.help(USAGE).starts_with("Upper bound"));
+    assert_eq!((result.tier(FILL), result.value(ACTIVE)), (0.25, 1.0));
+    // What stands there of ours in quotes goes as it does without them.
+    assert!(result.page.lines().all(|line| !line.starts_with("kvtier_")));
+    assert_eq!(result.outcome.reports[0].counts.dropped, 0);
+    assert!(explained(&page).contains("after: 0.25"));
+}
+
+#[test]
+fn openmetrics_has_no_name_twice_either() {
+    let run = |page: &str| {
+        let source = Source { name: MAIN.into(), body: page.to_owned().into(), format: Format::OpenMetrics };
+        let outcome = process(&[source], &Settings::default(), &HostFacts::default());
+        (String::from_utf8(outcome.page.concat()).unwrap(), outcome.reports[0].counts.dropped)
+    };
+    let page = "# TYPE a_b counter\na_b_total 1\n# TYPE \"a.b\" counter\n{\"a.b_total\"} 2\n# TYPE \"c.d\" gauge\n{\"c.d\"} 3\n\
+                {\"c-d\"} 4\nx{\"k.l\"=\"\",k_l=\"1\"} 5\n# EOF\n";
+    let text = "# TYPE a_b_total counter\na_b_total 1\n# TYPE c_d gauge\nc_d 3\n";
+    assert_eq!(run(page), (text.to_owned(), 4));
+}
+
+#[test]
+fn quotes_on_a_further_page_and_on_the_main_page_beside_it() {
+    let source =
+        |name: &str, page: &str| Source { name: name.into(), body: page.to_owned().into(), format: Format::Text };
+    let pages = [source(MAIN, "{\"a.b\"} 1\n"), source("extra", "{\"a.b\"} 2\n{\"c.d\"} 3\n")];
+    let outcome = process(&pages, &Settings::default(), &HostFacts::default());
+    assert_eq!(String::from_utf8(outcome.page.concat()).unwrap(), "a_b 1\nc_d 3\n");
+    assert_eq!(outcome.reports[1].merged_out, 1);
+    assert!(survey(&pages, &Settings::default()).names.iter().eq(["a_b", "c_d"]));
+}
+
+#[test]
+fn a_page_of_names_in_quotes_alone_is_no_garbage() {
+    let is_garbage = |page: &str| is_garbage(&page.to_owned().into(), Format::Text);
+    assert!(!is_garbage("# TYPE \"a.b\" gauge\n{\"a.b\"} 1\n"));
+    assert!(is_garbage("{\"detail\":\"Not Found\"}\n"));
 }

@@ -6,6 +6,7 @@ mod support;
 use support::captures::{self, Capture};
 use support::exporter;
 use support::peers::{Pages, Prometheus, promtool};
+use support::reader::Sample;
 use support::strict::check;
 use support::verdicts::{self, Row};
 
@@ -57,6 +58,39 @@ fn answer_faults(answer: &[u8], at: usize, taken: Option<usize>, real: Option<us
 /// Exit status of promtool where it cannot read the page. 3, which every page of vLLM gets, only says that it
 /// does not like colons in names.
 const UNREADABLE: Option<i32> = Some(1);
+
+#[test]
+fn names_in_quotes_are_taken_without_them() {
+    // What Prometheus 3 reads of each page, under the names that Prometheus 2 knows; and of those that become one, one.
+    let pages: [(&[u8], &[&str]); 4] = [
+        (b"{\"http.lat\",k=\"1\"} 4\nok{\"l.d\"=\"v\"} 1\nok 2\n", &["http_lat{k=1}", "ok{l_d=v}", "ok{}"]),
+        (b"{\"a.b\"} 1\n{\"a-b\"} 2\na_b{k=\"1\"} 3\nx{\"k.l\"=\"1\",k_l=\"2\"} 4\n", &["a_b{k=1}"]),
+        (
+            b"# HELP \"h.s\" X.\n# TYPE \"h.s\" histogram\n{\"h.s_bucket\",le=\"1\"} 1\n{\"h.s_bucket\",le=\"+Inf\"} 2\n\
+              {\"h.s_sum\"} 3\n{\"h.s_count\"} 2\n",
+            &["h_s_bucket{le=+Inf}", "h_s_bucket{le=1}", "h_s_count{}", "h_s_sum{}"],
+        ),
+        (b"{\"vllm:x_total\",\"\xc3\xa4\"=\"\xc3\xa4\"} 1 1700000000000\r\n", &["vllm:x_total{_=ä}"]),
+    ];
+    let answers: Vec<Vec<u8>> = pages.iter().map(|(page, _)| exporter::answer(page)).collect();
+    let served = Pages::serve(answers.clone());
+    let real = Prometheus::scraping(&served, answers.len()).verdicts(answers.len());
+    for (((page, expected), answer), real) in pages.iter().zip(&answers).zip(real) {
+        let verdict = check(answer);
+        assert!(verdict.spotless(), "{}: {:?} {:?}", page.escape_ascii(), verdict.refusal, verdict.findings);
+        let upstream = verdict.samples.iter().filter(|sample| !sample.name.starts_with("kvtier_"));
+        let mut found: Vec<String> = upstream.map(named).collect();
+        found.sort();
+        assert_eq!(found, *expected, "{}", page.escape_ascii());
+        assert_eq!(real, Some(verdict.samples.len()), "{}", page.escape_ascii());
+        assert_ne!(promtool(answer).0, UNREADABLE, "{}", page.escape_ascii());
+    }
+}
+
+fn named(sample: &Sample) -> String {
+    let labels: Vec<String> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{}{{{}}}", sample.name, labels.join(","))
+}
 
 #[test]
 fn answers_to_captures_are_taken_and_promtool_reads_them() {

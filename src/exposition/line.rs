@@ -65,6 +65,7 @@ enum Tail {
 /// Why Prometheus would refuse the page for this line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
+    QuotedName,
     Name,
     Label,
     RepeatedLabel,
@@ -79,9 +80,18 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// The same, or what is wrong with a name in quotes, where one stands in the place of a name.
+    pub(super) fn of_quotes(self) -> Refusal {
+        match self {
+            Refusal::Name | Refusal::Label | Refusal::Metadata => Refusal::QuotedName,
+            other => other,
+        }
+    }
+
     /// The reason in words.
     pub(super) fn reason(self) -> &'static str {
         match self {
+            Refusal::QuotedName => "a name in quotes that is not well formed, or would be another's without them",
             Refusal::Name => "no metric name at the start of the line",
             Refusal::Label => "labels are not well formed",
             Refusal::RepeatedLabel => "a label name stands twice (the name itself is `__name__`)",

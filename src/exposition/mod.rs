@@ -122,6 +122,8 @@ pub struct Exposition<'a> {
     pub counts: Counts,
     /// The first odd lines.
     pub notes: Vec<LineNote>,
+    /// A line was refused in which a name may stand in quotes, as text 1.0.0 has them: see [`crate::openmetrics::unquoted`].
+    pub has_quoted_names: bool,
     /// The layout that it was read beside was of little help: more than an eighth of the lines had to be read in full.
     pub is_unfamiliar: bool,
     names: &'a Names,

@@ -110,6 +110,7 @@ impl<'a, 'l> Scan<'a, 'l> {
             edits: Vec::new(),
             counts: Counts::default(),
             notes: Vec::new(),
+            has_quoted_names: false,
             is_unfamiliar: false,
             names,
         };
@@ -188,7 +189,9 @@ impl<'a, 'l> Scan<'a, 'l> {
             Line::Sample(sample) => self.sample(&sample, span, start),
             Line::Refused(refusal) => {
                 self.page.counts.dropped += 1;
-                self.note(span, refusal.reason());
+                let has_quotes = memchr::memchr(b'"', span.of(self.page.body)).is_some();
+                self.page.has_quoted_names |= has_quotes;
+                self.note(span, if has_quotes { refusal.of_quotes() } else { refusal }.reason());
                 self.edit(span, String::new());
             }
         }

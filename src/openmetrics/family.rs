@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::line::{Bytes, Line, Metadata, Sample, is_end_mark, lines, without_end};
+use super::quoted::Taken;
 
 /// The page cut into families, in order. One at a time, and each as the bytes that it is: read lines of a page of short
 /// ones would take fifty times its memory.
-pub(super) fn families(mut page: &[u8]) -> impl Iterator<Item = Family<'_>> {
+pub(super) fn families<'a>(mut page: &'a [u8], taken: &'a Taken<'a>) -> impl Iterator<Item = Family<'a>> {
     std::iter::from_fn(move || {
         let family;
-        (family, page) = Family::first_of(page)?;
+        (family, page) = Family::first_of(page, taken)?;
         Some(family)
     })
 }
@@ -22,6 +23,8 @@ pub(super) struct Family<'a> {
     name: Bytes<'a>,
     kind: Option<&'a [u8]>,
     page: &'a [u8],
+    /// Names that no name in quotes may take.
+    taken: &'a Taken<'a>,
     metadata: Range<usize>,
     lines: Range<usize>,
 }
@@ -35,14 +38,14 @@ struct Seen {
 
 impl<'a> Family<'a> {
     /// The first family of a page, and what follows it.
-    fn first_of(page: &'a [u8]) -> Option<(Family<'a>, &'a [u8])> {
+    fn first_of(page: &'a [u8], taken: &'a Taken<'a>) -> Option<(Family<'a>, &'a [u8])> {
         let mut family: Option<Family<'a>> = None;
         let mut end = 0;
         for whole in page.split_inclusive(|byte| *byte == b'\n') {
             let text = without_end(whole);
             if !is_end_mark(text) {
-                let line = Line::read(text);
-                let family = family.get_or_insert_with(|| Family::of(&line, page));
+                let line = Line::read_beside(text, taken);
+                let family = family.get_or_insert_with(|| Family::of(&line, page, taken));
                 if !family.takes(&line) {
                     break;
                 }
@@ -54,13 +57,13 @@ impl<'a> Family<'a> {
     }
 
     /// The family that begins with this line, still without it.
-    fn of(line: &Line<'a>, page: &'a [u8]) -> Family<'a> {
+    fn of(line: &Line<'a>, page: &'a [u8], taken: &'a Taken<'a>) -> Family<'a> {
         let name = match line {
             Line::Metadata(metadata) => metadata.name.clone(),
             Line::Sample(sample) => sample.name.clone(),
             Line::Other(_) => Cow::Borrowed(&b""[..]),
         };
-        Family { name, kind: None, page, metadata: 0..0, lines: 0..0 }
+        Family { name, kind: None, page, taken, metadata: 0..0, lines: 0..0 }
     }
 
     /// Adds a line, which is there on the page. Nothing but end marks lies between it and the one before it.
@@ -94,7 +97,9 @@ impl<'a> Family<'a> {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line<'a>> {
-        lines(&self.page[self.lines.clone()]).filter(|line| !is_end_mark(line)).map(Line::read)
+        lines(&self.page[self.lines.clone()])
+            .filter(|line| !is_end_mark(line))
+            .map(|line| Line::read_beside(line, self.taken))
     }
 
     fn text_of(&self, word: &[u8]) -> Option<&'a [u8]> {

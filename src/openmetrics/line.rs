@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::quoted::Taken;
+
 pub(super) type Bytes<'a> = Cow<'a, [u8]>;
 
 /// Lines without their ends, be they LF or CR LF.
@@ -32,12 +34,23 @@ impl<'a> Line<'a> {
             _ => Sample::read(line).map_or(Line::Other(line), Line::Sample),
         }
     }
+
+    /// The same, where a name in quotes that would take another's is not understood.
+    pub(super) fn read_beside(line: &'a [u8], taken: &Taken<'_>) -> Line<'a> {
+        match Line::read(line) {
+            Line::Metadata(metadata) if taken.from_another(&metadata.name, metadata.inside) => Line::Other(line),
+            Line::Sample(sample) if taken.from_another(&sample.name, sample.inside) => Line::Other(line),
+            read => read,
+        }
+    }
 }
 
 /// A HELP, TYPE or UNIT line.
 pub(super) struct Metadata<'a> {
     pub(super) word: &'a [u8],
     pub(super) name: Bytes<'a>,
+    /// As the name stands in quotes, if it does.
+    pub(super) inside: Option<&'a [u8]>,
     pub(super) text: &'a [u8],
 }
 
@@ -48,24 +61,28 @@ impl<'a> Metadata<'a> {
         if ![&b"HELP"[..], b"TYPE", b"UNIT"].contains(&word) {
             return None;
         }
-        let (name, rest) = match quoted(rest) {
-            Some((name, rest)) => (escape(name, b':'), rest),
+        let (name, inside, rest) = match quoted(rest) {
+            Some((inside, rest)) => (escape(inside, b':')?, Some(inside), rest),
             None => {
                 let (name, _) = split_at_blank(rest);
-                (Cow::Borrowed(name), &rest[name.len()..])
+                (Cow::Borrowed(name), None, &rest[name.len()..])
             }
         };
         let text = rest.strip_prefix(b" ").unwrap_or(rest);
         let says_nothing = name.is_empty() || (word == b"TYPE" && text.is_empty());
-        (!says_nothing).then_some(Metadata { word, name, text })
+        (!says_nothing).then_some(Metadata { word, name, inside, text })
     }
 }
 
 /// A sample.
 pub(super) struct Sample<'a> {
     pub(super) name: Bytes<'a>,
+    /// As the name stands in quotes, if it does.
+    pub(super) inside: Option<&'a [u8]>,
     line: &'a [u8],
     labels: Labels<'a>,
+    /// What is behind name and labels.
+    rest: &'a [u8],
     value: &'a [u8],
     time: Option<&'a [u8]>,
     /// Text 0.0.4 writes it the same way.
@@ -81,26 +98,46 @@ impl<'a> Sample<'a> {
             _ => (Labels::default(), rest),
         };
         let name = match (bare, labels.name) {
-            (b"", Some(name)) => escape(name, b':'),
+            (b"", Some(name)) => escape(name, b':')?,
             (b"", None) | (_, Some(_)) => return None,
             (bare, None) => Cow::Borrowed(bare),
         };
         let without_exemplar = rest.split(|byte| *byte == b'#').next()?;
         let mut words = without_exemplar.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let (value, time, more) = (words.next()?, words.next(), words.next());
-        if more.is_some() || name.is_empty() || number(value).is_none() {
+        if more.is_some() || name.is_empty() || number(value).is_none() || labels.became_one() {
             return None;
         }
         let as_is = time.is_none() && without_exemplar.len() == rest.len() && !labels.quoted;
-        Some(Sample { name, line, labels, value, time, as_is })
+        Some(Sample { name, inside: labels.name, line, labels, rest, value, time, as_is })
+    }
+
+    /// Whether some name in it stands in quotes.
+    pub(super) fn is_quoted(&self) -> bool {
+        self.labels.quoted
+    }
+
+    /// The line with no name in quotes, and otherwise as it is.
+    pub(super) fn unquoted(&self) -> Vec<u8> {
+        // A value may stand right behind the brace, and not behind a name.
+        let blank: &[u8] = if self.rest.starts_with(b" ") { b"" } else { b" " };
+        [&self.labels.write_behind(&self.name), blank, self.rest].concat()
     }
 
     /// The line as text 0.0.4 wants it.
     pub(super) fn written(&self) -> Bytes<'a> {
         match self.as_is {
             true => Cow::Borrowed(self.line),
-            false => Cow::Owned(self.labels.write(&self.name, self.value, self.time)),
+            false => Cow::Owned(self.in_full()),
         }
+    }
+
+    fn in_full(&self) -> Vec<u8> {
+        let mut out = [&self.labels.write_behind(&self.name), &b" "[..], self.value].concat();
+        if let Some(time) = self.time {
+            out.extend([b" ", &milliseconds(time)[..]].concat());
+        }
+        out
     }
 }
 
@@ -142,7 +179,7 @@ impl<'a> Labels<'a> {
                 if !rest.starts_with(b"=") {
                     return self.name.replace(name).is_none().then_some(rest);
                 }
-                (escape(name, b'_'), rest)
+                (escape(name, b'_')?, rest)
             }
             None => {
                 let length = text.iter().take_while(|byte| is_name_byte(**byte) && **byte != b':').count();
@@ -154,16 +191,20 @@ impl<'a> Labels<'a> {
         Some(rest)
     }
 
-    fn write(&self, name: &[u8], value: &[u8], time: Option<&[u8]>) -> Vec<u8> {
+    /// Whether two names became the same without their quotes. Names that were the same are the scanner's affair.
+    fn became_one(&self) -> bool {
+        let mut names: Vec<&[u8]> = self.pairs.iter().map(|(name, _)| &**name).filter(|_| self.quoted).collect();
+        names.sort_unstable();
+        names.windows(2).any(|pair| pair[0] == pair[1])
+    }
+
+    /// The name, and the labels behind it.
+    fn write_behind(&self, name: &[u8]) -> Vec<u8> {
         let pairs: Vec<Vec<u8>> =
             self.pairs.iter().map(|(name, value)| [name, &b"=\""[..], value, b"\""].concat()).collect();
         let mut out = name.to_vec();
         if !pairs.is_empty() {
             out.extend([b"{", &pairs.join(&b',')[..], b"}"].concat());
-        }
-        out.extend([b" ", value].concat());
-        if let Some(time) = time {
-            out.extend([b" ", &milliseconds(time)[..]].concat());
         }
         out
     }
@@ -183,7 +224,7 @@ fn number(text: &[u8]) -> Option<f64> {
 }
 
 /// A string in quotes, still escaped, and what is behind it.
-fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = text.strip_prefix(b"\"")?;
     let mut escaped = false;
     let end = inner.iter().position(|byte| {
@@ -195,11 +236,11 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// A name in quotes as an old name: every character that was not allowed becomes an underscore.
-/// `colon` is what a colon becomes: metric names may hold one, label names may not.
-fn escape(name: &[u8], colon: u8) -> Bytes<'static> {
+/// `colon` is what a colon becomes: metric names may hold one, label names may not. `None` where it is no UTF-8, which is
+/// allowed nowhere.
+pub(super) fn escape(name: &[u8], colon: u8) -> Option<Bytes<'static>> {
     let mut out = Vec::with_capacity(name.len());
-    let name = String::from_utf8_lossy(name);
-    let mut chars = name.chars();
+    let mut chars = std::str::from_utf8(name).ok()?.chars();
     while let Some(char) = chars.next() {
         out.push(match char {
             ':' => colon,
@@ -213,7 +254,7 @@ fn escape(name: &[u8], colon: u8) -> Bytes<'static> {
             _ => b'_',
         });
     }
-    Cow::Owned(out)
+    Some(Cow::Owned(out))
 }
 
 fn is_name_byte(byte: u8) -> bool {

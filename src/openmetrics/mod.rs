@@ -14,18 +14,23 @@
 //! | gaugehistogram `x` | gauges `x_bucket`, `x_gcount`, `x_gsum`: a text histogram may only rise |
 //! | `x_created` inside a counter, histogram or summary | gauge `x_created` behind it |
 //! | float seconds as timestamp | whole milliseconds |
-//! | `{"a.b","c.d"="1"} 2` | `a_b{c_d="1"} 2` |
+//! | `{"a.b","c.d"="1"} 2` | `a_b{c_d="1"} 2`, unless that is the name of another: see [`unquoted`] |
 //! | exemplars, UNIT, the end mark | left out |
 //! | HELP and TYPE of `vllm:x` before samples of `vllm_x` (clients that escape only half) | of `vllm_x` |
+//!
+//! Text 1.0.0 knows such names too; [`unquoted`] is for pages that are text but for them.
 //!
 //! This is no validator. A line that it does not understand stays as it is and where it is: the scanner behind
 //! it knows what Prometheus refuses.
 
 mod family;
 mod line;
+mod quoted;
 
 use family::families;
-use line::{is_end_mark, lines};
+use line::{Line, is_end_mark, lines};
+pub use quoted::unquoted;
+use quoted::{Taken, name_of};
 
 /// Whether a page is OpenMetrics by its own looks: it ends in the end mark. For pages whose Content-Type does
 /// not say.
@@ -35,10 +40,11 @@ pub fn is_openmetrics(body: &[u8]) -> bool {
 
 /// The page as text 0.0.4. Total: any bytes give some page.
 pub fn to_text(body: &[u8]) -> Vec<u8> {
-    let underscored = families(body).any(|family| family.is_underscored());
+    let taken = Taken::of(|| lines(body).filter_map(|line| name_of(&Line::read(line))));
+    let underscored = families(body, &taken).any(|family| family.is_underscored());
     // Families of their own for `_created` need a little more room than they had as samples.
     let mut out = Vec::with_capacity(body.len() + body.len() / 4);
-    for family in families(body) {
+    for family in families(body, &taken) {
         family.write(underscored, &mut out);
     }
     out

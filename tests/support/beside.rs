@@ -15,6 +15,7 @@ fn is_same(one: &Exposition<'_>, other: &Exposition<'_>) -> bool {
         && one.edits == other.edits
         && one.notes == other.notes
         && one.metadata == other.metadata
+        && one.has_quoted_names == other.has_quoted_names
         && wanted().all(|name| one.has(name) == other.has(name))
         && wanted().all(|name| one.samples(name).iter().map(identity).eq(other.samples(name).iter().map(identity)))
 }

@@ -441,6 +441,11 @@ const EXEMPLARS: &[&[u8]] = &[
 ];
 
 const LINES: &[&[u8]] = &[
+    b"{\"a\"} 1\n",
+    b"{\"a.b\",k=\"v\"} 1\n",
+    b"{\"vllm:kv_offload_store_bytes_total\",engine=\"0\",\"model_name\"=\"m\"} 1\n",
+    b"a{\"k.l\"=\"1\",k_l=\"2\"} 1\n",
+    b"# TYPE \"a.b\" gauge\n",
     b"\n",
     b" \n",
     b"\t \n",
