@@ -306,7 +306,23 @@ fn files_that_dead_engines_left_behind() {
     let unsure = bench("truncate -s 12G");
     // A process whose maps cannot be read.
     fs::create_dir_all(unsure.at("proc/7/maps")).unwrap();
-    unsure.check(&[]).says(0, &["remark shm-files-unknown", "1 vllm_offload_* files of 12.0 GiB"]);
+    fs::write(unsure.at("proc/7/comm"), "VLLM::Worker\n").unwrap();
+    unsure.check(&[]).says(
+        0,
+        &[
+            "remark shm-files-unknown",
+            "1 vllm_offload_* files of 12.0 GiB",
+            "process 7 (VLLM::Worker)",
+            "Is a directory",
+            "SYS_PTRACE",
+        ],
+    );
+    // A process file system of one namespace: whoever runs it there, more rights do not help.
+    let inside = bench("truncate -s 12G");
+    fs::write(inside.at("proc/2/comm"), "python3\n").unwrap();
+    let said = inside.check(&[]);
+    said.says(0, &["remark shm-files-unknown", "shows the processes of one PID namespace", "hostPID: true"]);
+    said.is_silent_about(&["as root"]);
     bench("true").check(&[]).says(0, &[FINE]);
 }
 
