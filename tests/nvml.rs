@@ -167,24 +167,202 @@ fn a_card_that_does_not_support_the_call_has_no_figures() {
     assert!(!text.contains("kvtier_gpu_memory_free_bytes{gpu=\"1\""), "{text}");
 }
 
+/// What `/debug` and the log say of the collector.
+fn said(look: &Look) -> String {
+    look.collectors[0].notes.join("\n")
+}
+
+fn counts(listed: u32, readable: u32) -> impl Fn(&str) -> bool {
+    let lines = [("listed", listed), ("readable", readable)];
+    let lines = lines.map(|(state, number)| format!("kvtier_gpu_devices{{state=\"{state}\"}} {number}"));
+    move |text| lines.iter().all(|line| text.lines().any(|got| got == line))
+}
+
+/// Two L4 of which the second has nothing more to say than its name.
+const LOST_LATE: &str = "\
+driver 550.1
+count 2
+gpu0.uuid GPU-2dee1e25-0000-0000-0000-79f2d0f2ebe5
+gpu0.name NVIDIA L4
+gpu0.memory 24000000000 1000000000 23000000000 0
+gpu1.uuid GPU-b
+gpu1.name NVIDIA L4
+gpu1.memory !15
+";
+
 #[test]
-fn a_lost_gpu_costs_its_own_figures_only() {
-    let (_root, stub, host) = box_with(&[], TWO_CARDS);
-    until(&host, "both", |text| text.contains("GPU-bbbb"));
-    stub.script(&changed(TWO_CARDS, "gpu1.memory", "gpu1.memory !15"));
-    let look = until(&host, "memory lost", |text| text.contains("uuid=\"GPU-bbbb\",source=\"none\"} 1"));
-    assert!(look.collectors[0].notes.iter().any(|note| note.contains("GPU-bbbb")), "{:?}", look.collectors);
-    stub.script(&format!("{TWO_CARDS}gpu1.handle 15\n"));
-    let look = until(&host, "lost", |text| !text.contains("GPU-bbbb"));
-    assert!(has(WORKS)(&text(&look)) && text(&look).contains("GPU-aaaa"), "{}", text(&look));
-    assert!(look.collectors[0].notes.iter().any(|note| note.starts_with("GPU 1 ")), "{:?}", look.collectors);
-    stub.script(&changed(TWO_CARDS, "count", "count 1"));
-    assert_eq!(until(&host, "one less", has(WORKS)).collectors[0].name, "gpu");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while host.look(Instant::now()).facts.gpus != Some(1) {
-        assert!(Instant::now() < deadline, "the count does not follow");
-        thread::sleep(Duration::from_millis(1));
+fn a_gpu_that_is_lost_is_counted_and_named_and_costs_its_own_figures_only() {
+    let (_root, stub, host) = box_with(&[], LOST_LATE);
+    let look = until(&host, "lost from the start", counts(2, 1));
+    assert!(text(&look).contains("uuid=\"GPU-b\",source=\"none\"} 1"), "{}", text(&look));
+    assert!(has(WORKS)(&text(&look)) && text(&look).contains("free_bytes{gpu=\"0\""), "{}", text(&look));
+    assert!(
+        said(&look).starts_with("GPU 1 (NVIDIA L4, GPU-b) cannot be read: device fell off the bus"),
+        "{}",
+        said(&look)
+    );
+
+    stub.script(TWO_CARDS);
+    let look = until(&host, "another two", counts(2, 2));
+    assert_eq!(said(&look), "");
+    // The handle is refused: nothing but the past says who it is. 16: it needs a reset.
+    for code in [15, 16, 28] {
+        stub.script(&format!("{TWO_CARDS}gpu1.handle {code}\n"));
+        let look = until(&host, "the handle fails", counts(2, 1));
+        assert!(!text(&look).contains("GPU-bbbb") && text(&look).contains("GPU-aaaa"), "{}", text(&look));
+        assert!(said(&look).starts_with("GPU 1 (NVIDIA L4, GPU-bbbb) cannot be read: "), "{}", said(&look));
+        assert_eq!(look.facts.gpus, Some(2));
+        stub.script(TWO_CARDS);
+        until(&host, "comes back", counts(2, 2));
     }
+}
+
+#[test]
+fn a_gpu_that_is_no_longer_listed_is_not_forgotten() {
+    let (_root, stub, host) = box_with(&[], TWO_CARDS);
+    until(&host, "both", counts(2, 2));
+    // The first one goes: the second takes its number.
+    let second = "driver 580.95.05\ncount 1\ngpu0.uuid GPU-bbbb\ngpu0.name NVIDIA L4\ngpu0.memory 100 10 90 0\n";
+    stub.script(second);
+    let look = until(&host, "one less", counts(2, 1));
+    assert!(said(&look).starts_with("GPU 0 (NVIDIA GeForce RTX 5090, GPU-aaaa) cannot be read: "), "{}", said(&look));
+    assert_eq!(look.facts.gpus, Some(2), "two GPUs may still be two ranks");
+    stub.script(&changed(TWO_CARDS, "count", "count 0"));
+    let look = until(&host, "none is left", has(FAILS));
+    assert!(counts(2, 0)(&text(&look)), "{}", text(&look));
+    // A driver that is loaded anew lists the same ones.
+    stub.script("init 9\n");
+    let look = until(&host, "no driver", |_| {
+        host.look(Instant::now()).collectors[0].failure.iter().any(|f| f.starts_with("not here"))
+    });
+    assert!(counts(2, 0)(&text(&look)), "{}", text(&look));
+    stub.script(TWO_CARDS);
+    until(&host, "the driver is back", counts(2, 2));
+}
+
+#[test]
+fn a_box_on_which_no_gpu_can_be_read_does_not_claim_that_all_is_well() {
+    let (_root, stub, host) = box_with(&[], &format!("{TWO_CARDS}gpu0.handle 15\ngpu1.handle 999\n"));
+    let look = until(&host, "lost from the start", has(FAILS));
+    assert!(counts(2, 0)(&text(&look)), "{}", text(&look));
+    assert!(!text(&look).contains("kvtier_gpu_info"), "{}", text(&look));
+    assert_eq!(look.facts.gpus, None);
+    let failure = look.collectors[0].failure.clone().unwrap();
+    assert!(failure.contains("no GPU can be read: GPU 0 cannot be read: ") && failure.contains("Xid"), "{failure}");
+    assert!(said(&look).contains("GPU 1 cannot be read"), "{}", said(&look));
+    stub.script(TWO_CARDS);
+    until(&host, "both come back", counts(2, 2));
+}
+
+#[test]
+fn a_total_of_nothing_is_not_told() {
+    let spark = "driver 580.95.05\ncount 1\ngpu0.uuid GPU-cccc\ngpu0.name NVIDIA GB10\ngpu0.memory 0 0 0 0\ngpu0.link 1 5 1 16\n";
+    let (_root, stub, host) = box_with(&[], spark);
+    let look = until(&host, "GB10", has(WORKS));
+    let all = text(&look);
+    // The host's: 127,600,748 KiB in all, 26,100,000 KiB available.
+    assert!(all.contains("kvtier_gpu_memory_total_bytes{gpu=\"0\",uuid=\"GPU-cccc\"} 130663165952\n"), "{all}");
+    assert!(all.contains("kvtier_gpu_memory_free_bytes{gpu=\"0\",uuid=\"GPU-cccc\"} 26726400000\n"), "{all}");
+    assert!(all.contains("source=\"host\"} 1\n") && !all.contains("used_bytes") && !all.contains("pcie"), "{all}");
+    assert_eq!((counts(1, 1)(&all), said(&look).as_str()), (true, ""));
+
+    // The link is told of a part with memory of its own only; its figures of nothing are nobody's. The second one says
+    // that it has more used than there is.
+    let cards = changed(TWO_CARDS, "gpu0.memory", "gpu0.memory 0 0 0 0");
+    stub.script(&changed(&cards, "gpu1.memory", "gpu1.memory 1000 2000 10 0"));
+    let look = until(&host, "cards", counts(2, 2));
+    let all = text(&look);
+    assert!(all.contains("GPU-aaaa\",source=\"none\"} 1") && all.contains("GPU-bbbb\",source=\"none\"} 1"), "{all}");
+    assert!(
+        all.contains("pcie_link_width{gpu=\"0\"") && !all.contains("free_bytes") && !all.contains("total_bytes"),
+        "{all}"
+    );
+    assert!(
+        said(&look).contains("a total of nothing") && said(&look).contains("contradict each other"),
+        "{}",
+        said(&look)
+    );
+}
+
+/// Three of the seven slices that there can be, one of them given to nobody's container.
+const SLICED: &str = "\
+driver 580.95.05
+count 1
+gpu0.uuid GPU-dddd
+gpu0.name NVIDIA H100 80GB HBM3
+gpu0.memory !4
+gpu0.link 5 5 16 16
+gpu0.mig 7
+gpu0.slice1.uuid MIG-1111
+gpu0.slice1.name NVIDIA H100 80GB HBM3 MIG 1g.10gb
+gpu0.slice1.memory 10334765056 13631488 10321133568 0
+gpu0.slice5.uuid MIG-5555
+gpu0.slice5.name NVIDIA H100 80GB HBM3 MIG 2g.20gb
+gpu0.slice5.memory 20937965568 20000000000 937965568 0
+";
+
+#[test]
+fn mig_slices_are_devices_of_their_own() {
+    let (_root, stub, host) = box_with(&[], SLICED);
+    let look = until(&host, "slices", counts(1, 1));
+    let all = text(&look);
+    for line in [
+        "kvtier_gpu_info{gpu=\"0:1\",uuid=\"MIG-1111\",name=\"NVIDIA H100 80GB HBM3 MIG 1g.10gb\",driver_version=\"580.95.05\"} 1",
+        "kvtier_gpu_memory_free_bytes{gpu=\"0:1\",uuid=\"MIG-1111\"} 10321133568",
+        "kvtier_gpu_memory_used_bytes{gpu=\"0:5\",uuid=\"MIG-5555\"} 20000000000",
+        "kvtier_gpu_pcie_link_width_max{gpu=\"0:5\",uuid=\"MIG-5555\"} 16",
+    ] {
+        assert!(all.lines().any(|got| got == line), "{line} in\n{all}");
+    }
+    assert_eq!(all.matches("kvtier_gpu_info{").count(), 2);
+    assert!(!all.contains("GPU-dddd") && !all.contains("source=\"none\""), "{all}");
+    assert_eq!((look.facts.gpus, said(&look).as_str()), (Some(2), ""));
+
+    // Cut anew: slices come and go, and none is missed.
+    let fewer: String =
+        SLICED.lines().filter(|line| !line.contains("slice1")).map(|line| format!("{line}\n")).collect();
+    stub.script(&fewer);
+    let look = until(&host, "cut anew", |text| !text.contains("MIG-1111"));
+    assert_eq!((counts(1, 1)(&text(&look)), look.facts.gpus, said(&look).as_str()), (true, Some(1), ""));
+
+    // A slice that fails is its GPU's failure, and no GPU is left.
+    stub.script(&changed(&fewer, "gpu0.slice5.memory", "gpu0.slice5.memory !15"));
+    let look = until(&host, "a slice is lost", has(FAILS));
+    assert!(counts(1, 0)(&text(&look)), "{}", text(&look));
+    assert!(look.collectors[0].failure.as_ref().unwrap().contains("its slice 0:5: "), "{:?}", look.collectors);
+}
+
+#[test]
+fn a_cut_gpu_whose_slices_are_hidden_gets_the_right_hint() {
+    let hidden: String =
+        SLICED.lines().filter(|line| !line.contains("slice")).map(|line| format!("{line}\n")).collect();
+    let (_root, stub, host) = box_with(&[], &hidden);
+    let look = until(&host, "no slice", counts(1, 1));
+    assert!(text(&look).contains("uuid=\"GPU-dddd\",source=\"none\"} 1"), "{}", text(&look));
+    assert!(said(&look).contains("cut into MIG slices") && !said(&look).contains("--gpu.unified"), "{}", said(&look));
+    // A driver that does not tell of MIG, and only refuses.
+    let refuses: String =
+        hidden.lines().filter(|line| !line.contains(".mig")).map(|line| format!("{line}\n")).collect();
+    stub.script(&refuses);
+    until(&host, "refused", |_| said(&host.look(Instant::now())).contains("may not ask"));
+}
+
+#[test]
+fn one_gpu_that_is_listed_twice_is_one() {
+    let twice = changed(TWO_CARDS, "gpu1.uuid", "gpu1.uuid GPU-aaaa");
+    let (_root, _stub, host) = box_with(&[], &twice);
+    let look = until(&host, "once", counts(1, 1));
+    assert_eq!((text(&look).matches("kvtier_gpu_info{").count(), look.facts.gpus), (1, Some(1)));
+    assert!(said(&look).contains("GPU 1 is left out"), "{}", said(&look));
+}
+
+#[test]
+fn gpus_without_a_uuid_are_told_by_their_numbers() {
+    let nameless: String =
+        TWO_CARDS.lines().filter(|line| !line.contains("uuid")).map(|line| format!("{line}\n")).collect();
+    let (_root, _stub, host) = box_with(&[], &nameless);
+    let look = until(&host, "both", counts(2, 2));
+    assert!(text(&look).contains("kvtier_gpu_memory_free_bytes{gpu=\"1\"} 24000000000\n"), "{}", text(&look));
 }
 
 #[test]
@@ -204,7 +382,8 @@ fn a_library_that_stops_working_is_dropped_and_opened_anew() {
     for script in broken {
         stub.script(&script);
         let look = until(&host, &script, has(FAILS));
-        assert!(!text(&look).contains("kvtier_gpu_"), "no stale values: {}", text(&look));
+        assert!(!text(&look).contains("kvtier_gpu_info"), "no stale values: {}", text(&look));
+        assert!(counts(2, 0)(&text(&look)), "{}", text(&look));
         assert!(text(&look).contains("kvtier_collector_age_seconds{collector=\"gpu\"}"));
         stub.script(TWO_CARDS);
         until(&host, "works again", has(WORKS));
@@ -228,7 +407,8 @@ fn a_call_that_blocks_does_not_hold_up_a_look() {
     assert!(has(WORKS)(&text(&looks[99])), "the last sample is still young");
 
     let late = host.look(Instant::now() + Duration::from_secs(16));
-    assert!(has(FAILS)(&text(&late)) && !text(&late).contains("kvtier_gpu_"), "{}", text(&late));
+    assert!(has(FAILS)(&text(&late)) && !text(&late).contains("kvtier_gpu_info"), "{}", text(&late));
+    assert!(counts(2, 0)(&text(&late)), "a driver that blocks tells of no GPU: {}", text(&late));
     assert!(late.collectors[0].age > Some(Duration::from_secs(15)));
     assert!(late.collectors[0].failure.as_ref().unwrap().contains("not come back"), "{:?}", late.collectors);
 

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::family::{Desc, Family, Labels};
 
+use super::unseen::{NoMemory, Unseen};
 use super::{Host, Look, Options, Place, gpu, memory, place, scan, shm};
 
 /// The box as far as it is known. Sizes are in bytes.
@@ -19,8 +20,12 @@ pub struct BoxFacts {
     pub memory_total: Option<f64>,
     /// MemAvailable.
     pub memory_available: Option<f64>,
-    /// GPUs that answer.
+    /// GPUs that say who they are; of one that is cut into MIG slices the slices.
     pub gpus: Vec<Gpu>,
+    /// How many GPUs are listed, and how many can be read; `None` where there is no driver.
+    pub gpu_devices: Option<(f64, f64)>,
+    /// What should be there and cannot be seen.
+    pub unseen: Unseen,
     /// What is not known, and why: one sentence each.
     pub unknown: Vec<String>,
 }
@@ -49,7 +54,7 @@ pub struct Shm {
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gpu {
-    /// Its number.
+    /// Its number; of a MIG slice GPU:SLICE.
     pub index: String,
     /// The driver's name of the part.
     pub name: String,
@@ -91,6 +96,11 @@ pub async fn look_at(path: &Path, procfs: &Path, patience: Duration) -> Option<P
 }
 
 impl BoxFacts {
+    /// Why a GPU's memory is not known; `None` where it is.
+    pub fn why_untold(&self, gpu: &Gpu) -> Option<&NoMemory> {
+        self.unseen.memory.iter().find(|untold| untold.gpu == gpu.index).map(|untold| &untold.why)
+    }
+
     /// What a look says; `patience` is how long it was waited for.
     pub fn of(look: &Look, patience: Duration) -> BoxFacts {
         let families = Families(&look.families);
@@ -99,6 +109,12 @@ impl BoxFacts {
             memory_total: families.one(memory::TOTAL),
             memory_available: families.one(memory::AVAILABLE),
             gpus: families.gpus(),
+            gpu_devices: families.with(gpu::DEVICES, "state", "listed").zip(families.with(
+                gpu::DEVICES,
+                "state",
+                "readable",
+            )),
+            unseen: look.unseen.clone(),
             unknown: unknown(look, patience),
         }
     }

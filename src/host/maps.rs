@@ -6,7 +6,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use super::mount;
+use super::unseen::Hidden;
 
 /// Major and minor number of the file system's device.
 pub(super) type Device = (u32, u32);
@@ -71,8 +75,8 @@ fn hex(digits: &str) -> Option<u64> {
 pub(super) struct View {
     /// Process and mapping.
     pub(super) mappings: Vec<(u32, Mapping)>,
-    /// Every process of this box could be looked into, so what is not mapped here is mapped nowhere.
-    pub(super) complete: bool,
+    /// Why not every process of this box could be looked into. `None`: what is not mapped here is mapped nowhere.
+    pub(super) hidden: Option<Hidden>,
 }
 
 /// Walks a process file system again and again, and looks into a process only where something changed.
@@ -85,8 +89,8 @@ struct Seen {
     /// Size of its address space in pages. Each new mapping changes it, and it is much cheaper to read than
     /// the maps of an engine, which are thousands of lines written under a lock of that engine.
     pages: Option<String>,
-    /// `None` where its maps may not be read.
-    mappings: Option<Vec<Mapping>>,
+    /// The error where its maps may not be read.
+    mappings: Result<Vec<Mapping>, String>,
 }
 
 impl Walker {
@@ -117,13 +121,15 @@ impl Walker {
         if pages.as_deref() == Some("0") {
             return None;
         }
-        if let Some(before) = before.filter(|before| before.pages.is_some() && before.pages == pages) {
+        // One that could not be read is tried again: the right to do so may have come.
+        let as_before = |before: &Seen| before.mappings.is_ok() && before.pages.is_some() && before.pages == pages;
+        if let Some(before) = before.filter(as_before) {
             return Some(before);
         }
         match fs::read(dir.join("maps")) {
-            Ok(maps) => Some(Seen { pages, mappings: Some(tier_mappings(&String::from_utf8_lossy(&maps))) }),
+            Ok(maps) => Some(Seen { pages, mappings: Ok(tier_mappings(&String::from_utf8_lossy(&maps))) }),
             Err(error) if is_gone(&error) => None,
-            Err(_) => Some(Seen { pages, mappings: None }),
+            Err(error) => Some(Seen { pages, mappings: Err(error.to_string()) }),
         }
     }
 
@@ -132,10 +138,31 @@ impl Walker {
             let pid = *pid;
             seen.mappings.iter().flatten().cloned().map(move |mapping| (pid, mapping)).collect::<Vec<_>>()
         };
-        View {
-            mappings: self.seen.iter().flat_map(mappings).collect(),
-            complete: self.sees_whole_box() && self.seen.values().all(|seen| seen.mappings.is_some()),
+        View { mappings: self.seen.iter().flat_map(mappings).collect(), hidden: self.hidden() }
+    }
+
+    /// What hides the most is named first: a process file system that does not list all, then a single process. Of several
+    /// the oldest is named, so that the same one is named from run to run.
+    fn hidden(&self) -> Option<Hidden> {
+        if !self.sees_whole_box() {
+            return Some(self.hidden_by_procfs());
         }
+        let refused = |(pid, seen): (&u32, &Seen)| Some((*pid, seen.mappings.as_ref().err()?.clone()));
+        self.seen.iter().filter_map(refused).min().map(|(pid, error)| self.hidden_process(pid, error))
+    }
+
+    fn hidden_by_procfs(&self) -> Hidden {
+        let procfs = self.procfs.display().to_string();
+        match mount::hides_processes(&self.procfs) {
+            true => Hidden::ByMount { procfs, ours: ours() },
+            false => Hidden::OtherNamespace { procfs },
+        }
+    }
+
+    fn hidden_process(&self, pid: u32, error: String) -> Hidden {
+        let dir = self.procfs.join(pid.to_string());
+        let name = fs::read_to_string(dir.join("comm")).unwrap_or_default().trim_end().to_owned();
+        Hidden::Process { pid, name, owner: fs::metadata(dir).ok().map(|meta| meta.uid()), ours: ours(), error }
     }
 
     /// Whether processes of other containers and users are listed at all. Process 2 of the box is the parent
@@ -144,6 +171,11 @@ impl Walker {
     fn sees_whole_box(&self) -> bool {
         fs::read_to_string(self.procfs.join("2/comm")).is_ok_and(|name| name.trim_end() == "kthreadd")
     }
+}
+
+/// The user whose rights count.
+fn ours() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// The process ended between the listing and the look (ENOENT, or ESRCH while reading).
@@ -215,7 +247,7 @@ mod tests {
         let root = Proc::new();
         root.write("101/maps", MAPS).write("102/maps", "");
         let view = Walker::new(root.0.path()).walk().unwrap();
-        assert!(view.complete);
+        assert_eq!(view.hidden, None);
         assert_eq!(view.mappings.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [101; 3]);
     }
 
@@ -223,8 +255,32 @@ mod tests {
     fn a_process_that_cannot_be_looked_into_leaves_the_view_incomplete() {
         let root = Proc::new();
         // Reading a directory fails, whoever runs this test; a refused maps file fails for all but root.
-        root.write("101/maps/x", "");
-        assert!(!Walker::new(root.0.path()).walk().unwrap().complete);
+        root.write("101/maps/x", "").write("101/comm", "VLLM::Worker_1\n").write("99/maps", "").write("300/maps/x", "");
+        let owner = fs::metadata(root.0.path().join("101")).unwrap().uid();
+        let mut walker = Walker::new(root.0.path());
+        let hidden = walker.walk().unwrap().hidden;
+        let Some(Hidden::Process { pid: 101, name, owner: Some(its), ours, error }) = hidden else {
+            panic!("{hidden:?}")
+        };
+        assert_eq!((name.as_str(), its, ours), ("VLLM::Worker_1", owner, super::ours()));
+        assert!(error.contains("directory"), "{error}");
+        // It can be read meanwhile; the next one has no name, as if it had ended.
+        fs::remove_dir_all(root.0.path().join("101/maps")).unwrap();
+        root.write("101/maps", MAPS);
+        let view = walker.walk().unwrap();
+        assert_eq!(view.mappings.len(), 3);
+        assert!(matches!(&view.hidden, Some(Hidden::Process { pid: 300, name, .. }) if name.is_empty()), "{view:?}");
+    }
+
+    #[test]
+    fn one_that_is_refused_is_asked_again_though_its_size_is_the_same() {
+        let root = Proc::new();
+        root.write("101/maps/x", "").write("101/statm", "500 1 1 1 0 1 0\n");
+        let mut walker = Walker::new(root.0.path());
+        assert!(walker.walk().unwrap().hidden.is_some());
+        fs::remove_dir_all(root.0.path().join("101/maps")).unwrap();
+        root.write("101/maps", MAPS);
+        assert_eq!(walker.walk().unwrap().hidden, None);
     }
 
     #[test]
@@ -232,7 +288,12 @@ mod tests {
         let root = Proc::new();
         root.write("101/maps", MAPS).write("2/comm", "python3\n");
         let view = Walker::new(root.0.path()).walk().unwrap();
-        assert_eq!((view.complete, view.mappings.len()), (false, 3));
+        let procfs = root.0.path().display().to_string();
+        assert_eq!(view.mappings.len(), 3);
+        assert_eq!(view.hidden, Some(Hidden::OtherNamespace { procfs: procfs.clone() }));
+        root.write("self/mountinfo", &format!("22 27 0:21 / {procfs} rw - proc proc rw,hidepid=invisible\n"));
+        let view = Walker::new(root.0.path()).walk().unwrap();
+        assert_eq!(view.hidden, Some(Hidden::ByMount { procfs, ours: ours() }));
     }
 
     #[test]

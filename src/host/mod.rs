@@ -3,8 +3,9 @@
 //! Each collector lives on one long-lived thread of its own ([`runner`]), because a driver or file-system call
 //! may block for minutes. A scrape only looks at the last sample and its age; it never waits for a collector,
 //! and one collector's failure is never another's. Inside a collector, reading (I/O) and understanding (pure)
-//! are kept apart: `nvml` reads and `gpu` understands, `walk` reads and `scan` understands, `maps`, `cgroup`,
-//! `mount`, `place` and `space` each hold their pair.
+//! are kept apart: `nvml` reads, `gpu` and `gpu_memory` understand, `walk` reads and `scan` understands, `maps`, `cgroup`,
+//! `mount`, `place` and `space` each hold their pair. `roster` remembers which GPUs there were; [`unseen`] names what
+//! should be there and cannot be seen, and why.
 //!
 //! To add one: a file here with a type that implements [`Collector`], and one row in `COLLECTORS`. Its flag
 //! (`--[no-]collector.NAME`) follows from its name.
@@ -13,15 +14,18 @@ mod cgroup;
 pub(crate) mod disk;
 pub mod facts;
 pub(crate) mod gpu;
+mod gpu_memory;
 mod maps;
 pub(crate) mod memory;
 mod mount;
 mod nvml;
 mod place;
+mod roster;
 pub mod runner;
 pub(crate) mod scan;
 pub(crate) mod shm;
 mod space;
+pub mod unseen;
 mod walk;
 
 use std::path::PathBuf;
@@ -29,6 +33,8 @@ use std::time::Instant;
 
 use crate::family::{Desc, Family, Labels};
 use crate::settings::HostFacts;
+
+use unseen::Unseen;
 
 pub use mount::Mount;
 pub use place::{Place, Room, Standing, place};
@@ -44,6 +50,11 @@ pub trait Collector: Send {
     /// # Errors
     /// [`Failure`] when nothing at all could be read. What could be read in part is an `Ok` with less in it.
     fn collect(&mut self) -> Result<Reading, Failure>;
+
+    /// What it still says while a run has failed or does not end: what is known of the past. Asked for after each run.
+    fn standing(&self) -> Reading {
+        Reading::default()
+    }
 }
 
 /// What one run of a collector brought.
@@ -60,6 +71,8 @@ pub struct Reading {
     /// Sentences for `/debug` and the log: what is partly unknown, and why. A text that does not change from
     /// run to run is logged once, so no counts or times in here.
     pub notes: Vec<String>,
+    /// What should be there and cannot be seen. It is said like notes; the log warns of what is lost.
+    pub unseen: Unseen,
 }
 
 /// How old something is that lasts: one sample of a family in seconds.

@@ -63,6 +63,21 @@ pub(super) fn read(procfs: &Path, path: &Path) -> Result<Mount, String> {
     understand(&text, &real).ok_or_else(unknown)
 }
 
+/// Whether a process file system is mounted so that it hides the processes of other users (`hidepid`).
+pub(super) fn hides_processes(procfs: &Path) -> bool {
+    let text = fs::read(procfs.join("self/mountinfo")).unwrap_or_default();
+    let point = std::path::absolute(procfs).unwrap_or_else(|_| procfs.to_owned());
+    hides(&String::from_utf8_lossy(&text), &point)
+}
+
+/// Older kernels write a number, newer ones a word; `off` hides nothing. Of several mounts at one point the last counts.
+fn hides(mountinfo: &str, procfs: &Path) -> bool {
+    let here = |line: &&str| mount(line).is_some_and(|mount| mount.kind == "proc" && mount.point == procfs);
+    let options = mountinfo.lines().rfind(here).and_then(|line| line.rsplit(' ').next());
+    let hidepid = options.and_then(|options| options.split(',').find_map(|option| option.strip_prefix("hidepid=")));
+    hidepid.is_some_and(|how| !["0", "off"].contains(&how))
+}
+
 /// The mount with the longest point above the path; of several at one point the last covers the others.
 fn understand(mountinfo: &str, path: &Path) -> Option<Mount> {
     let mounts = mountinfo.lines().filter_map(mount);
@@ -99,6 +114,19 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proc_that_hides_the_processes_of_others_says_so_in_its_options() {
+        let line = |options: &str| format!("22 27 0:21 / /proc rw,nosuid shared:5 - proc proc {options}\n");
+        for hiding in ["rw,hidepid=2", "rw,gid=998,hidepid=invisible", "rw,hidepid=1,gid=5", "rw,hidepid=ptraceable"] {
+            assert!(hides(&line(hiding), Path::new("/proc")), "{hiding}");
+        }
+        for open in ["rw", "rw,hidepid=0", "rw,hidepid=off", "rw,gid=7"] {
+            assert!(!hides(&line(open), Path::new("/proc")), "{open}");
+        }
+        assert!(!hides(&line("rw,hidepid=2"), Path::new("/host/proc")));
+        assert!(!hides(&(line("rw,hidepid=2") + &line("rw")), Path::new("/proc")), "the last one covers the first");
+    }
 
     /// A box with a local disk, network mounts, a bind mount and a point that is mounted over.
     const MOUNTINFO: &str = "\

@@ -3,11 +3,13 @@
 //! The library is opened at run time, so a box without one needs nothing. A library that has stopped working
 //! as a whole is closed, and opened anew at the next run.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
 use super::Failure;
 
@@ -19,19 +21,42 @@ const USUAL_NAMES: [&str; 3] = ["libnvidia-ml.so.1", "libnvidia-ml.so", "/usr/li
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Answer {
     pub(super) driver_version: String,
-    pub(super) gpus: Vec<Result<Gpu, String>>,
+    /// One entry for each GPU that the driver lists, in its order.
+    pub(super) gpus: Vec<Listed>,
+}
+
+/// A GPU that the driver lists: its number for now, and what the driver says of it, or why it does not say who it is.
+/// A lost GPU changes the numbers of those behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Listed {
+    pub(super) index: u32,
+    pub(super) told: Result<Gpu, Refusal>,
 }
 
 /// What the driver says of one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Gpu {
-    /// Number of the GPU for now; a lost one changes the numbers behind it.
+    pub(super) part: Part,
+    pub(super) link: Link,
+    /// The MIG slices that this program may see; `None` where the GPU is not cut into slices.
+    pub(super) slices: Option<Vec<Slice>>,
+}
+
+/// A MIG slice: its number on its GPU, and what the driver says of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Slice {
     pub(super) index: u32,
-    /// What tells GPUs apart.
+    pub(super) told: Result<Part, Refusal>,
+}
+
+/// What a whole GPU and a slice have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    /// What tells GPUs apart; empty where the driver does not tell.
     pub(super) uuid: String,
+    /// Empty where the driver does not tell.
     pub(super) name: String,
     pub(super) memory: Result<Memory, Refusal>,
-    pub(super) link: Link,
 }
 
 /// GPU memory in bytes. The driver's reserve is apart from what is used, so used + free is less than the total.
@@ -59,7 +84,7 @@ pub(super) enum Refusal {
     #[error("not supported on this GPU")]
     NotSupported,
     /// A GPU cut into slices refuses this for the whole, and a container may lack the right.
-    #[error("no permission (a GPU in MIG mode refuses this for the whole; so does a container without the right)")]
+    #[error("no permission")]
     NoPermission,
     /// The driver is older than the call.
     #[error("this driver is too old to know the call")]
@@ -78,8 +103,50 @@ impl From<NvmlError> for Refusal {
             NvmlError::NotSupported => Refusal::NotSupported,
             NvmlError::NoPermission => Refusal::NoPermission,
             NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => Refusal::NoSuchCall,
-            NvmlError::GpuLost | NvmlError::Unknown | NvmlError::Uninitialized => Refusal::Lost(error.to_string()),
+            NvmlError::GpuLost => Refusal::Lost("device fell off the bus or cannot be reached".to_owned()),
+            NvmlError::Unknown | NvmlError::Uninitialized => Refusal::Lost(error.to_string()),
             other => Refusal::Other(other.to_string()),
+        }
+    }
+}
+
+impl Refusal {
+    /// Whether the device answers and only does not tell this. Anything else is a device that does not work.
+    pub(super) fn is_an_answer(&self) -> bool {
+        matches!(self, Refusal::NotSupported | Refusal::NoPermission | Refusal::NoSuchCall)
+    }
+}
+
+impl Gpu {
+    /// The failure of the GPU or of one of its slices; `None` where all that there is can be read.
+    pub(super) fn failure(&self) -> Option<&Refusal> {
+        self.part.failure().or_else(|| self.slices.iter().flatten().find_map(Slice::failure))
+    }
+}
+
+impl Slice {
+    /// Why it cannot be read; `None` where it can.
+    pub(super) fn failure(&self) -> Option<&Refusal> {
+        match &self.told {
+            Ok(part) => part.failure(),
+            Err(refusal) => Some(refusal),
+        }
+    }
+}
+
+impl Part {
+    /// Why it cannot be read; `None` where it can.
+    pub(super) fn failure(&self) -> Option<&Refusal> {
+        self.memory.as_ref().err().filter(|refusal| !refusal.is_an_answer())
+    }
+}
+
+impl Listed {
+    /// Why it cannot be read; `None` where it can.
+    pub(super) fn failure(&self) -> Option<&Refusal> {
+        match &self.told {
+            Ok(gpu) => gpu.failure(),
+            Err(refusal) => Some(refusal),
         }
     }
 }
@@ -87,7 +154,7 @@ impl From<NvmlError> for Refusal {
 /// The library, opened when it is first asked and again after it stopped working.
 pub(super) struct Library {
     named: Option<PathBuf>,
-    open: Option<Nvml>,
+    open: Option<(Nvml, Instant)>,
 }
 
 impl Library {
@@ -96,37 +163,43 @@ impl Library {
         Library { named, open: None }
     }
 
-    /// Asks for everything.
+    /// Asks for everything. Where no GPU answers the library is closed, since it may have stopped working itself.
     ///
     /// # Errors
-    /// Where there is no library or driver, or none of the GPUs answers.
+    /// Where there is no library or driver, or it does not count its GPUs.
     pub(super) fn ask(&mut self) -> Result<Answer, Failure> {
-        let nvml = match self.open.take() {
-            Some(nvml) => nvml,
-            None => open(self.named.as_deref())?,
+        let (nvml, since) = match self.open.take() {
+            Some(open) => open,
+            None => (open(self.named.as_deref())?, Instant::now()),
         };
         let answer = ask(&nvml)?;
-        if let Some(why) = answer.stopped() {
-            return Err(Failure::Broken(format!("no GPU answers: {why}{CAUSES}")));
+        if answer.gpus.is_empty() || answer.gpus.iter().any(|gpu| gpu.failure().is_none()) {
+            self.open = Some((nvml, since));
         }
-        self.open = Some(nvml);
         Ok(answer)
+    }
+
+    /// Closes a library that has been open for so long: it lists the GPUs of the time when it was opened.
+    pub(super) fn close_after(&mut self, age: Duration) {
+        self.open.take_if(|(_, since)| since.elapsed() >= age);
     }
 }
 
-/// Field experience: these two are behind most cases.
-const CAUSES: &str = ". If this is a container, it may have lost its devices (a `systemctl daemon-reload` on the \
-                      host does that): start it anew. Otherwise see the kernel's log for Xid messages";
-
 impl Answer {
-    /// Why the library is of no use any more: every GPU is lost.
-    fn stopped(&self) -> Option<String> {
-        let whys = self.gpus.iter().map(|gpu| match gpu {
-            Ok(Gpu { memory: Err(Refusal::Lost(why)), .. }) => Some(why.clone()),
-            Ok(_) => None,
-            Err(why) => Some(why.clone()),
+    /// Takes out what is listed a second time under another number, and says so: two samples of one memory would add up
+    /// to twice as much.
+    pub(super) fn without_repeats(&mut self) -> Vec<String> {
+        let mut uuids = BTreeSet::new();
+        let mut notes = Vec::new();
+        self.gpus.retain(|gpu| {
+            let uuid = gpu.told.as_ref().map_or("", |told| told.part.uuid.as_str());
+            let first = uuid.is_empty() || uuids.insert(uuid.to_owned());
+            if !first {
+                notes.push(format!("GPU {} is left out: the driver lists {uuid} twice", gpu.index));
+            }
+            first
         });
-        whys.collect::<Option<Vec<_>>>()?.into_iter().next()
+        notes
     }
 }
 
@@ -162,30 +235,70 @@ fn init_failure(error: NvmlError, not_opened: impl Fn(NvmlError) -> Failure) -> 
 fn ask(nvml: &Nvml) -> Result<Answer, Failure> {
     let count =
         nvml.device_count().map_err(|error| Failure::Broken(format!("NVML does not count its GPUs: {error}")))?;
+    let listed = |index| Listed { index, told: ask_gpu(nvml, index) };
     Ok(Answer {
         // Only a label hangs on it.
         driver_version: nvml.sys_driver_version().unwrap_or_default(),
-        gpus: (0..count).map(|index| ask_gpu(nvml, index).map_err(|error| error.to_string())).collect(),
+        gpus: (0..count).map(listed).collect(),
     })
 }
 
-fn ask_gpu(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
+fn ask_gpu(nvml: &Nvml, index: u32) -> Result<Gpu, Refusal> {
     let device = nvml.device_by_index(index)?;
     Ok(Gpu {
-        index,
-        uuid: device.uuid()?,
-        name: device.name()?,
-        memory: device
-            .memory_info()
+        part: ask_part(&device)?,
+        link: Link {
+            generation: link_figure(device.current_pcie_link_gen()),
+            generation_max: link_figure(device.max_pcie_link_gen()),
+            width: link_figure(device.current_pcie_link_width()),
+            width_max: link_figure(device.max_pcie_link_width()),
+        },
+        slices: slices(&device),
+    })
+}
+
+fn ask_part(device: &Device<'_>) -> Result<Part, Refusal> {
+    let memory = device.memory_info();
+    Ok(Part {
+        uuid: text(device.uuid())?,
+        name: text(device.name())?,
+        memory: memory
             .map(|info| Memory { total: info.total, used: info.used, free: info.free, reserved: info.reserved })
             .map_err(Refusal::from),
-        link: Link {
-            generation: device.current_pcie_link_gen().map_err(Refusal::from),
-            generation_max: device.max_pcie_link_gen().map_err(Refusal::from),
-            width: device.current_pcie_link_width().map_err(Refusal::from),
-            width_max: device.max_pcie_link_width().map_err(Refusal::from),
-        },
     })
+}
+
+/// Empty where the device answers but does not tell.
+fn text(answer: Result<String, NvmlError>) -> Result<String, Refusal> {
+    answer.map_err(Refusal::from).or_else(|refusal| match refusal.is_an_answer() {
+        true => Ok(String::new()),
+        false => Err(refusal),
+    })
+}
+
+/// No link has generation 0 or no lanes: a driver that says so does not know (in a virtual machine, for one).
+fn link_figure(answer: Result<u32, NvmlError>) -> Result<u32, Refusal> {
+    answer.map_err(Refusal::from).and_then(|figure| match figure {
+        0 | u32::MAX => Err(Refusal::NotSupported),
+        figure => Ok(figure),
+    })
+}
+
+/// Numbers of slices have gaps: the driver says how many there can be, and of most that they are not found. A container
+/// finds those only that were given to it. The link is the whole GPU's: a slice has none to ask for.
+fn slices(device: &Device<'_>) -> Option<Vec<Slice>> {
+    const ENABLED: u32 = 1;
+    device.mig_mode().ok().filter(|mode| mode.current == ENABLED)?;
+    let numbers = 0..device.mig_device_count().unwrap_or(0);
+    Some(numbers.filter_map(|index| slice(device, index)).collect())
+}
+
+fn slice(device: &Device<'_>, index: u32) -> Option<Slice> {
+    match device.mig_device_by_index(index) {
+        Ok(slice) => Some(Slice { index, told: ask_part(&slice) }),
+        Err(NvmlError::NotFound | NvmlError::NoPermission | NvmlError::InvalidArg | NvmlError::NotSupported) => None,
+        Err(error) => Some(Slice { index, told: Err(error.into()) }),
+    }
 }
 
 #[cfg(test)]
@@ -204,17 +317,41 @@ mod tests {
     }
 
     #[test]
-    fn the_library_has_stopped_once_all_gpus_are_lost_and_not_before() {
-        let link = || Err(Refusal::NotSupported);
-        let gpu = |memory| {
-            let link = Link { generation: link(), generation_max: link(), width: link(), width_max: link() };
-            Ok(Gpu { index: 0, uuid: "GPU-1".into(), name: "NVIDIA L4".into(), memory, link })
+    fn a_device_that_does_not_tell_answers_and_one_that_fails_does_not() {
+        for refusal in [Refusal::NotSupported, Refusal::NoPermission, Refusal::NoSuchCall] {
+            assert!(refusal.is_an_answer(), "{refusal}");
+        }
+        for error in [NvmlError::GpuLost, NvmlError::Unknown, NvmlError::ResetRequired, NvmlError::Timeout] {
+            assert!(!Refusal::from(error).is_an_answer());
+        }
+        assert_eq!(text(Err(NvmlError::NotSupported)), Ok(String::new()));
+        assert!(text(Err(NvmlError::GpuLost)).is_err());
+    }
+
+    #[test]
+    fn a_link_without_lanes_is_not_told() {
+        assert_eq!(link_figure(Ok(0)), Err(Refusal::NotSupported));
+        assert_eq!(link_figure(Ok(u32::MAX)), Err(Refusal::NotSupported));
+        assert_eq!(link_figure(Ok(1)), Ok(1));
+    }
+
+    #[test]
+    fn what_is_listed_twice_is_taken_once_unless_it_has_no_identity() {
+        let listed = |index, uuid: &str| {
+            let refused = || Err(Refusal::NotSupported);
+            let part = Part { uuid: uuid.into(), name: "NVIDIA L4".into(), memory: refused_memory() };
+            let link =
+                Link { generation: refused(), generation_max: refused(), width: refused(), width_max: refused() };
+            Listed { index, told: Ok(Gpu { part, link, slices: None }) }
         };
-        let stopped = |gpus| Answer { driver_version: String::new(), gpus }.stopped();
-        let lost = || gpu(Err(Refusal::Lost("gone".into())));
-        assert_eq!(stopped(vec![lost(), Err("unknown".into())]), Some("gone".into()));
-        assert_eq!(stopped(vec![lost(), gpu(Err(Refusal::NotSupported))]), None);
-        assert_eq!(stopped(vec![Err("unknown".into())]), Some("unknown".into()));
-        assert_eq!(stopped(vec![]), None);
+        let gpus = vec![listed(0, "GPU-a"), listed(1, ""), listed(2, "GPU-a"), listed(3, "")];
+        let mut answer = Answer { driver_version: String::new(), gpus };
+        assert_eq!(answer.without_repeats(), ["GPU 2 is left out: the driver lists GPU-a twice"]);
+        assert_eq!(answer.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [0, 1, 3]);
+        assert!(answer.without_repeats().is_empty());
+    }
+
+    fn refused_memory() -> Result<Memory, Refusal> {
+        Err(Refusal::NotSupported)
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::family::{Desc, Family, Labels};
 use crate::settings::HostFacts;
 
+use super::unseen::Unseen;
 use super::{Age, Collector, Failure, Options, Reading, all, scan};
 
 const SUCCESS: Desc = Desc::gauge(
@@ -25,7 +26,7 @@ const DURATION: Desc =
     Desc::gauge("kvtier_collector_duration_seconds", "How long the collector's last finished run took, in seconds.");
 const AGE: Desc = Desc::gauge(
     "kvtier_collector_age_seconds",
-    "Age of the collector's last good sample, in seconds. Above 15 its families are left out.",
+    "Age of the collector's last good sample, in seconds. Above 15 its families are left out; of those of the gpu collector kvtier_gpu_devices stays, with nothing readable.",
 );
 
 /// The families that tell how the collectors are.
@@ -78,6 +79,8 @@ pub struct Look {
     pub families: Vec<Family>,
     /// Facts of all fresh readings.
     pub facts: HostFacts,
+    /// What should be there and cannot be seen.
+    pub unseen: Unseen,
     /// How each collector is, for `/debug`.
     pub collectors: Vec<Health>,
 }
@@ -120,9 +123,7 @@ impl Host {
     pub fn facts(&self, now: Instant) -> HostFacts {
         let mut facts = HostFacts::default();
         for slot in &self.slots {
-            if let Some(reading) = lock(&slot.state).fresh(now) {
-                absorb(&mut facts, &reading.facts);
-            }
+            absorb(&mut facts, &lock(&slot.state).told(now).facts);
         }
         facts
     }
@@ -134,10 +135,10 @@ impl Host {
             let mut state = lock(&slot.state);
             state.tell_if_stuck(slot.name, now);
             let health = state.health(slot.name, now);
-            if let Some(reading) = state.fresh(now) {
-                look.families.extend_from_slice(&reading.families);
-                absorb(&mut look.facts, &reading.facts);
-            }
+            let told = state.told(now);
+            look.families.extend_from_slice(&told.families);
+            absorb(&mut look.facts, &told.facts);
+            look.unseen.absorb(&told.unseen);
             if let Some((_, reading)) = &state.good {
                 look.families.extend_from_slice(&reading.lasting);
                 look.families.extend(age_families(&reading.ages, now));
@@ -171,6 +172,7 @@ fn run(mut collector: Box<dyn Collector>, state: &Mutex<State>, stop: &Receiver<
         let begun = Instant::now();
         lock(state).running_since = Some(begun);
         let outcome = attempt(collector.as_mut());
+        lock(state).standing = collector.standing();
         failures = if outcome.is_ok() { 0 } else { failures.saturating_add(1) };
         said = said.then(collector.name(), Said::of(&outcome));
         if lock(state).finish(begun, begun.elapsed(), outcome) {
@@ -213,6 +215,8 @@ struct State {
     failure: Option<Failure>,
     /// The last reading and the start of its run: nothing in it is younger than it seems.
     good: Option<(Instant, Reading)>,
+    /// What is told while there is no fresh reading.
+    standing: Reading,
 }
 
 impl State {
@@ -247,6 +251,11 @@ impl State {
         self.good.as_ref().filter(|_| young).map(|(_, reading)| reading)
     }
 
+    /// What is said now: the last reading, or what stands without one.
+    fn told(&self, now: Instant) -> &Reading {
+        self.fresh(now).unwrap_or(&self.standing)
+    }
+
     fn stuck(&self, now: Instant) -> bool {
         self.running_since.is_some_and(|since| now.saturating_duration_since(since) > STALE_AFTER)
     }
@@ -255,13 +264,14 @@ impl State {
         let ended = self.failure.is_some() || self.good.is_some();
         let stuck = self.stuck(now);
         let reading = self.fresh(now);
+        let told = self.told(now);
         Health {
             name,
             success: (ended || stuck).then_some(reading.is_some() && !stuck),
             duration: self.duration,
             age: self.age(now),
             failure: if stuck { Some(STUCK.to_owned()) } else { self.failure.as_ref().map(Failure::to_string) },
-            notes: reading.map(|reading| reading.notes.clone()).unwrap_or_default(),
+            notes: told.unseen.warnings().chain(told.unseen.notes()).chain(told.notes.iter().cloned()).collect(),
         }
     }
 }
@@ -304,14 +314,19 @@ fn health_families(collectors: &[Health]) -> [Family; 3] {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Said {
     failure: Option<Failure>,
+    warnings: Vec<String>,
     notes: Vec<String>,
 }
 
 impl Said {
     fn of(outcome: &Result<Reading, Failure>) -> Said {
         match outcome {
-            Ok(reading) => Said { failure: None, notes: reading.notes.clone() },
-            Err(failure) => Said { failure: Some(failure.clone()), notes: Vec::new() },
+            Ok(reading) => Said {
+                failure: None,
+                warnings: reading.unseen.warnings().collect(),
+                notes: reading.unseen.notes().chain(reading.notes.iter().cloned()).collect(),
+            },
+            Err(failure) => Said { failure: Some(failure.clone()), ..Said::default() },
         }
     }
 
@@ -322,15 +337,23 @@ impl Said {
                 News::Failed(Failure::Absent(why)) => tracing::info!(collector, "nothing to collect here: {why}"),
                 News::Failed(Failure::Broken(why)) => tracing::warn!(collector, "collector failed: {why}"),
                 News::Works => tracing::info!(collector, "collector works again"),
+                News::Lost(what) => tracing::warn!(collector, "{what}"),
+                News::Over(what) => tracing::info!(collector, "no longer so: {what}"),
                 News::Note(note) => tracing::info!(collector, "{note}"),
             }
         }
         now
     }
 
-    fn news<'a>(&self, now: &'a Said) -> Vec<News<'a>> {
-        let mut news: Vec<News<'a>> =
-            now.notes.iter().filter(|note| !self.notes.contains(note)).map(|note| News::Note(note)).collect();
+    fn news<'a>(&'a self, now: &'a Said) -> Vec<News<'a>> {
+        fn new<'l>(before: &'l [String], now: &'l [String]) -> impl Iterator<Item = &'l str> {
+            now.iter().filter(|line| !before.contains(line)).map(String::as_str)
+        }
+        let mut news: Vec<News<'a>> = new(&self.warnings, &now.warnings).map(News::Lost).collect();
+        if now.failure.is_none() {
+            news.extend(new(&now.warnings, &self.warnings).map(News::Over));
+        }
+        news.extend(new(&self.notes, &now.notes).map(News::Note));
         match &now.failure {
             Some(failure) if self.failure.as_ref() != Some(failure) => news.push(News::Failed(failure)),
             None if self.failure.is_some() => news.push(News::Works),
@@ -344,6 +367,8 @@ impl Said {
 enum News<'a> {
     Failed(&'a Failure),
     Works,
+    Lost(&'a str),
+    Over(&'a str),
     Note(&'a str),
 }
 
@@ -494,6 +519,40 @@ mod tests {
         until(&host, |look| value(look, "kvtier_collector_success", "one") == Some(1.0)).expect("it recovers");
     }
 
+    /// Remembers how often it was asked, works the first time only, and then fails or panics.
+    struct Remembers(f64);
+
+    impl Collector for Remembers {
+        fn name(&self) -> &'static str {
+            "remembers"
+        }
+        fn collect(&mut self) -> Result<Reading, Failure> {
+            self.0 += 1.0;
+            match self.0 {
+                1.0 => good(),
+                2.0 => panic!("lost"),
+                _ => Err(Failure::Broken("lost".into())),
+            }
+        }
+        fn standing(&self) -> Reading {
+            Reading { families: vec![Family::single(Y, self.0)], ..Reading::default() }
+        }
+    }
+
+    #[test]
+    fn what_stands_is_told_only_while_there_is_no_fresh_reading() {
+        let host = Host::with(vec![Box::new(Remembers(0.0))], FAST);
+        let look = until(&host, |look| value(look, "kvtier_y", "") >= Some(3.0)).expect("failures");
+        assert_eq!(value(&look, "kvtier_x", ""), None);
+        assert_eq!(value(&look, "kvtier_collector_success", "remembers"), Some(0.0));
+
+        let mut state = State { standing: Remembers(7.0).standing(), ..State::default() };
+        let begun = Instant::now();
+        state.finish(begun, Duration::ZERO, Ok(Reading { families: vec![], ..good().unwrap() }));
+        assert_eq!(state.told(begun).families, []);
+        assert_eq!(state.told(begun + Duration::from_secs(16)).families, [Family::single(Y, 7.0)]);
+    }
+
     #[test]
     fn a_sample_is_as_old_as_the_start_of_its_run() {
         let mut state = State::default();
@@ -527,8 +586,9 @@ mod tests {
 
     #[test]
     fn the_log_is_told_of_changes_only() {
-        let works = Said { failure: None, notes: vec!["a".into()] };
-        let more = Said { failure: None, notes: vec!["a".into(), "b".into()] };
+        let works = Said { notes: vec!["a".into()], ..Said::default() };
+        let more = Said { notes: vec!["a".into(), "b".into()], ..Said::default() };
+        let lost = Said { warnings: vec!["gone".into()], ..works.clone() };
         let gone = Said::of(&Err(Failure::Absent("x".into())));
         let broken = Said::of(&Err(Failure::Broken("x".into())));
         assert_eq!(Said::default().news(&Said::default()), []);
@@ -539,5 +599,9 @@ mod tests {
         assert_eq!(gone.news(&gone), []);
         assert_eq!(gone.news(&broken), [News::Failed(&Failure::Broken("x".into()))]);
         assert_eq!(broken.news(&Said::default()), [News::Works]);
+        assert_eq!(works.news(&lost), [News::Lost("gone")]);
+        assert_eq!(lost.news(&lost), []);
+        assert_eq!(lost.news(&works), [News::Over("gone")]);
+        assert_eq!(lost.news(&broken), [News::Failed(&Failure::Broken("x".into()))], "not over, only not looked at");
     }
 }

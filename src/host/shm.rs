@@ -16,6 +16,7 @@ use crate::settings::{HostFacts, LiveTierFile};
 use super::cgroup::{self, Room};
 use super::maps::{Device, View, Walker, engine_id};
 use super::space::{self, Space};
+use super::unseen::{Hidden, Unseen};
 use super::{Collector, Failure, Options, Reading};
 
 pub(super) const NAME: &str = "shm";
@@ -100,13 +101,16 @@ impl Collector for Shm {
         let files = list(&self.path).map_err(unreadable)?;
         let mut notes = Vec::new();
         let view = self.walker.walk().unwrap_or_else(|error| {
-            notes.push(format!("which tier files are in use is unknown, {}: {error}", self.procfs.display()));
-            View::default()
+            let why = Hidden::NoProcfs(format!("{} cannot be listed: {error}", self.procfs.display()));
+            View { hidden: Some(why), ..View::default() }
         });
         let tally = tally(device, &files, &view);
+        // Where every file is mapped by a process that is seen, nobody needs to know of the others.
+        let processes = view.hidden.filter(|_| tally.unknown.files > 0);
         let room = self.engine_room(&tally.mappers, &mut notes);
         let facts = HostFacts { live_tier_files: tally.live(), ..HostFacts::default() };
-        Ok(Reading { families: families(&self.path, &space, room, &tally), facts, notes, ..Reading::default() })
+        let unseen = Unseen { processes, ..Unseen::default() };
+        Ok(Reading { families: families(&self.path, &space, room, &tally), facts, notes, unseen, ..Reading::default() })
     }
 }
 
@@ -193,7 +197,7 @@ fn tally(device: Device, files: &[TierFile], view: &View) -> Tally {
     for file in files {
         let mappers: Vec<u32> =
             view.mappings.iter().filter(|(_, m)| file.is(m.device, m.inode, &m.path)).map(|(pid, _)| *pid).collect();
-        match (mappers.is_empty(), view.complete) {
+        match (mappers.is_empty(), view.hidden.is_none()) {
             (false, _) => tally.map(&file.engine_id, file.bytes),
             (true, true) => tally.stale.add(file.bytes),
             (true, false) => tally.unknown.add(file.bytes),
@@ -289,13 +293,13 @@ mod tests {
     fn a_file_is_mapped_stale_or_unknown() {
         let files = [file("a", 1, GIB), file("dead", 2, 12 * GIB)];
         let mappings = vec![(7, mapping("a", SHM, 1, GIB)), (8, mapping("a", SHM, 1, GIB))];
-        let seen = tally(SHM, &files, &View { mappings: mappings.clone(), complete: true });
+        let seen = tally(SHM, &files, &View { mappings: mappings.clone(), hidden: None });
         assert_eq!(seen.mapped, Count { files: 1, bytes: GIB });
         assert_eq!(seen.stale, Count { files: 1, bytes: 12 * GIB });
         assert_eq!(seen.unknown, Count::default());
         assert_eq!(seen.live(), live(&[("a", GIB)]));
         assert_eq!(seen.mappers, BTreeSet::from([7, 8]));
-        let half = tally(SHM, &files, &View { mappings, complete: false });
+        let half = tally(SHM, &files, &View { mappings, hidden: Some(Hidden::NoProcfs("x".into())) });
         assert_eq!((half.stale, half.unknown), (Count::default(), seen.stale));
         assert_eq!(half.mapped, seen.mapped);
     }
@@ -310,7 +314,7 @@ mod tests {
             (8, mapping("a", SHM, 2, GIB)),
             (9, mapping("elsewhere", (0, 0x55), 3, 9 * GIB)),
         ];
-        let seen = tally(SHM, &[], &View { mappings, complete: false });
+        let seen = tally(SHM, &[], &View { mappings, hidden: Some(Hidden::NoProcfs("x".into())) });
         assert_eq!(seen.mapped, Count { files: 2, bytes: 5 * GIB });
         assert_eq!(seen.live(), live(&[("a", 5 * GIB)]));
         assert_eq!(seen.mappers, BTreeSet::from([7, 8]));
@@ -319,7 +323,7 @@ mod tests {
     #[test]
     fn a_named_file_is_known_by_its_path_too_and_not_counted_twice() {
         let mappings = vec![(7, mapping("a", SHM, 99, GIB))];
-        let seen = tally(SHM, &[file("a", 1, 2 * GIB)], &View { mappings, complete: true });
+        let seen = tally(SHM, &[file("a", 1, 2 * GIB)], &View { mappings, hidden: None });
         assert_eq!(seen.mapped, Count { files: 1, bytes: 2 * GIB });
         assert_eq!(seen.live(), live(&[("a", 2 * GIB)]));
     }
@@ -456,7 +460,20 @@ mod tests {
         root.tier("vllm_offload_e1.mmap", GIB);
         let (text, reading) = root.collect(&Options { procfs: root.path("none"), ..root.options() });
         assert!(text.contains("kvtier_shm_tier_files{state=\"unknown\"} 1\n"), "{text}");
-        assert!(matches!(&reading.notes[..], [note] if note.contains("none")), "{:?}", reading.notes);
+        let why = reading.unseen.processes.unwrap().to_string();
+        assert!(why.contains("none cannot be listed"), "{why}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_seen_is_named_only_where_a_file_is_unsure() {
+        let root = Root::new();
+        let maps = root.tier("vllm_offload_e1.mmap", GIB);
+        root.write("proc/101/maps", &maps);
+        root.write("proc/102/maps/x", "");
+        assert_eq!(root.collect(&root.options()).1.unseen, Unseen::default());
+        root.tier("vllm_offload_dead.mmap", GIB);
+        let unseen = root.collect(&root.options()).1.unseen;
+        assert!(matches!(unseen.processes, Some(Hidden::Process { pid: 102, .. })), "{unseen:?}");
     }
 
     #[test]

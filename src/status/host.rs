@@ -8,8 +8,14 @@ use crate::host::{Health, Look, disk, gpu, memory, scan, shm};
 /// What the collectors know.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
-    /// GPUs that answer.
+    /// GPUs that say who they are; of one that is cut into MIG slices the slices.
     pub gpus: Vec<Gpu>,
+    /// Most GPUs that the driver listed at once since the start; `null` where no driver has answered.
+    pub gpus_listed: Option<f64>,
+    /// Those that can be read now.
+    pub gpus_readable: Option<f64>,
+    /// Which ones cannot, and why: one sentence each.
+    pub gpus_unreadable: Vec<String>,
     /// The shared-memory mounts.
     pub shm: Vec<Shm>,
     /// Memory of the box.
@@ -23,9 +29,9 @@ pub struct Host {
 /// One GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gpu {
-    /// Its index.
+    /// Its index; of a MIG slice GPU:SLICE.
     pub gpu: String,
-    /// Its identity.
+    /// Its identity; empty where the driver does not tell.
     pub uuid: String,
     /// Product name.
     pub name: String,
@@ -129,6 +135,9 @@ impl Host {
         let memory = |desc| known.value(desc, &[]);
         Host {
             gpus: known.all(gpu::INFO).map(|(labels, _)| Gpu::new(known, labels)).collect(),
+            gpus_listed: known.value(gpu::DEVICES, &[("state", "listed")]),
+            gpus_readable: known.value(gpu::DEVICES, &[("state", "readable")]),
+            gpus_unreadable: look.unseen.gpus.iter().map(ToString::to_string).collect(),
             shm: known.all(shm::IS_TMPFS).map(|(labels, is)| Shm::new(known, labels, is == 1.0)).collect(),
             memory: Memory {
                 total_bytes: memory(memory::TOTAL),
@@ -144,17 +153,17 @@ impl Host {
 
 impl Gpu {
     fn new(known: Known<'_>, labels: &Labels) -> Gpu {
-        let uuid = text(labels, "uuid").unwrap_or_default();
-        let own = [("uuid", uuid.as_str())];
+        let gpu = text(labels, "gpu").unwrap_or_default();
+        let own = [("gpu", gpu.as_str())];
         Gpu {
-            gpu: text(labels, "gpu").unwrap_or_default(),
+            uuid: text(labels, "uuid").unwrap_or_default(),
             name: text(labels, "name").unwrap_or_default(),
             unified_memory: known.value(gpu::UNIFIED, &own).map(|flag| flag == 1.0),
             memory_source: known.text(gpu::SOURCE, &own, "source"),
             memory_total_bytes: known.value(gpu::TOTAL, &own),
             memory_used_bytes: known.value(gpu::USED, &own),
             memory_free_bytes: known.value(gpu::FREE, &own),
-            uuid,
+            gpu,
         }
     }
 }

@@ -306,7 +306,23 @@ fn files_that_dead_engines_left_behind() {
     let unsure = bench("truncate -s 12G");
     // A process whose maps cannot be read.
     fs::create_dir_all(unsure.at("proc/7/maps")).unwrap();
-    unsure.check(&[]).says(0, &["remark shm-files-unknown", "1 vllm_offload_* files of 12.0 GiB"]);
+    fs::write(unsure.at("proc/7/comm"), "VLLM::Worker\n").unwrap();
+    unsure.check(&[]).says(
+        0,
+        &[
+            "remark shm-files-unknown",
+            "1 vllm_offload_* files of 12.0 GiB",
+            "process 7 (VLLM::Worker)",
+            "Is a directory",
+            "SYS_PTRACE",
+        ],
+    );
+    // A process file system of one namespace: whoever runs it there, more rights do not help.
+    let inside = bench("truncate -s 12G");
+    fs::write(inside.at("proc/2/comm"), "python3\n").unwrap();
+    let said = inside.check(&[]);
+    said.says(0, &["remark shm-files-unknown", "shows the processes of one PID namespace", "hostPID: true"]);
+    said.is_silent_about(&["as root"]);
     bench("true").check(&[]).says(0, &[FINE]);
 }
 
@@ -352,7 +368,69 @@ fn gpu_memory_that_runs_out() {
     free(1024 * MIB).says(0, &[FINE]);
     let refuses = changed_memory("!3");
     let said = Bench::serving(full()).driver(&refuses).check(&[]);
-    said.says(0, &["remark gpu-memory-unknown", "does not tell its memory", "Not known"]);
+    said.says(0, &["remark gpu-memory-unknown", "does not tell its memory", "--gpu.unified", "Not known"]);
+    let nothing = Bench::serving(full()).driver(&changed_memory("0 0 0 0")).check(&[]);
+    nothing.says(0, &["remark gpu-memory-unknown", "a total of nothing", "--gpu.unified"]);
+    nothing.is_silent_about(&["gpu-headroom-low"]);
+    let lies = Bench::serving(full()).driver(&changed_memory("100 90 90 0")).check(&[]);
+    lies.says(0, &["remark gpu-memory-unknown", "contradict each other", "install another release"]);
+    lies.is_silent_about(&["--gpu.unified"]);
+}
+
+/// A second GPU beside the one that has 2 GiB free.
+fn with_second(lines: &str) -> String {
+    gpu(2 * GIB).replace("count 1", "count 2") + lines
+}
+
+#[test]
+fn a_gpu_that_cannot_be_read() {
+    let fine = "gpu1.uuid GPU-b\ngpu1.name NVIDIA L4\ngpu1.memory 24000000000 1000000000 23000000000 0\n";
+    Bench::serving(full()).driver(&with_second(fine)).check(&[]).says(0, &[FINE]);
+    let lost = fine.replace("24000000000 1000000000 23000000000 0", "!15");
+    let said = Bench::serving(full()).driver(&with_second(&lost)).check(&[]);
+    said.says(1, &["FINDING gpu-lost", "Of 2 GPUs 1 can be read.", "GPU 1 (NVIDIA L4, GPU-b)", "dmesg"]);
+    said.is_silent_about(&["gpu-memory-unknown"]);
+    let reset = format!("{fine}gpu1.handle 16\n");
+    let said = Bench::serving(full()).driver(&with_second(&reset)).check(&[]);
+    said.says(1, &["FINDING gpu-lost", "GPU 1 cannot be read", "reset"]);
+    let all = format!("{}gpu0.handle 15\n", gpu(2 * GIB));
+    let said = Bench::serving(full()).driver(&all).check(&[]);
+    said.says(1, &["FINDING gpu-lost", "Of 1 GPU 0 can be read.", "GPU 0 cannot be read"]);
+    let refused = format!("{fine}gpu1.handle 4\n");
+    let said = Bench::serving(full()).driver(&with_second(&refused)).check(&[]);
+    said.says(0, &["remark gpu-no-permission", "may not open it", "NVIDIA_VISIBLE_DEVICES"]);
+}
+
+#[test]
+fn a_gpu_driver_that_is_there_and_does_not_answer() {
+    // 18: library and kernel module are of different releases.
+    for (script, why) in [("init 18\n", "mismatch"), ("init 999\n", "NVML does not start"), ("count !999\n", "count")] {
+        let said = Bench::serving(full()).driver(script).check(&[]);
+        said.says(1, &["FINDING gpu-driver-fails", why, "nvidia-smi"]);
+    }
+    // No driver is loaded: a box without a GPU is no finding.
+    Bench::serving(full()).driver("init 9\n").check(&[]).says(0, &["not here"]);
+}
+
+#[test]
+fn a_gpu_that_is_cut_into_slices() {
+    let parent =
+        "driver 535.5\ncount 1\ngpu0.uuid GPU-dddd\ngpu0.name NVIDIA H100 80GB HBM3\ngpu0.memory !4\ngpu0.mig 7\n";
+    let said = Bench::serving(full()).driver(parent).check(&[]);
+    said.says(0, &["remark gpu-memory-unknown", "cut into MIG slices", "NVIDIA_MIG_MONITOR_DEVICES=all"]);
+    said.is_silent_about(&["--gpu.unified"]);
+    let slice = "gpu0.slice2.uuid MIG-2\ngpu0.slice2.name NVIDIA H100 MIG 1g.10gb\ngpu0.slice2.memory ";
+    let full_slice = format!("{parent}{slice}10334765056 10000000000 334765056 0\n");
+    let said = Bench::serving(full()).driver(&full_slice).check(&[]);
+    said.says(1, &["FINDING gpu-headroom-low", "GPU 0:2 (NVIDIA H100 MIG 1g.10gb)"]);
+    said.is_silent_about(&["gpu-memory-unknown"]);
+}
+
+#[test]
+fn a_link_is_no_finding_on_unified_memory() {
+    let spark = format!("{SPARK}gpu0.link 1 5 1 16\n").replace("!3", "25276510208 22276510208 3000000000 0");
+    let page = capture("vllm-0.33.0-no-offload");
+    Bench::serving(page).driver(&spark).check(&[]).says(0, &[FINE]);
 }
 
 #[test]

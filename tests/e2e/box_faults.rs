@@ -193,10 +193,21 @@ fn a_gpu_that_is_lost_is_gone_and_the_other_one_stays() {
     until("the second is gone", || !scrape(&exporter).body.contains("GPU-b"));
     let answer = scrape(&exporter);
     assert!(answer.has(FREE_A) && answer.has("kvtier_collector_success{collector=\"gpu\"} 1"), "{}", answer.body);
-    logs(&exporter, "GPU 1 ");
-    assert!(exporter.get("/debug").body.contains("GPU 1 "));
+    assert!(answer.has("kvtier_gpu_devices{state=\"listed\"} 2"), "{}", answer.body);
+    assert!(answer.has("kvtier_gpu_devices{state=\"readable\"} 1"), "{}", answer.body);
+    let lost = "GPU 1 (NVIDIA L4, GPU-b) cannot be read: device fell off the bus";
+    logs(&exporter, lost);
+    assert!(exporter.get("/debug").body.contains(lost));
+    let status: serde_json::Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
+    let host = &status["host"];
+    assert_eq!((&host["gpus_listed"], &host["gpus_readable"]), (&2.0.into(), &1.0.into()));
+    assert!(host["gpus_unreadable"][0].as_str().unwrap().starts_with(lost), "{host}");
+    // Another reason is said anew, and so is the end.
+    stub.script(&format!("{TWO}gpu1.handle 16\n"));
+    logs(&exporter, "GPU 1 (NVIDIA L4, GPU-b) cannot be read: device requires a reset");
     stub.script(TWO);
     wait_for(&exporter, FREE_B);
+    logs(&exporter, "no longer so: GPU 1 (NVIDIA L4, GPU-b)");
 }
 
 #[test]

@@ -14,6 +14,10 @@
  *   gpu0.memory TOTAL USED FREE RESERVED      in bytes; "block" waits until the line changes, and leaves a
  *                              file with ".blocked" appended
  *   gpu0.link GENERATION GENERATION_MAX WIDTH WIDTH_MAX
+ *   gpu0.mig 7                 MIG is on, and there can be so many slices; without the line MIG is not supported
+ *   gpu0.slice3.uuid MIG-…     a slice that is in use; a number that has no such line is not found (6)
+ *   gpu0.slice3.handle 15      result of opening that slice
+ *   gpu0.slice3.name …         also gpu0.slice3.memory, as above; a slice has no link
  *
  * Each nvmlInit adds a byte to a file with ".opened" appended. What the script does not say is "not supported" (3).
  * Built with -DOLD_DRIVER the library lacks the second version of the memory call, as drivers before R510 do.
@@ -29,6 +33,7 @@
 #define SUCCESS 0u
 #define INVALID_ARGUMENT 2u
 #define NOT_SUPPORTED 3u
+#define NOT_FOUND 6u
 
 typedef unsigned int result_t;
 typedef struct device *device_t;
@@ -80,13 +85,28 @@ static result_t number(const char *key, unsigned int absent) {
     return say(key, value, sizeof value) ? (result_t)strtoul(value, NULL, 10) : absent;
 }
 
-/* A handle is the number of the GPU plus one. */
+/* A handle is the number of the GPU plus one; that of a slice has the slice's number plus one above it. */
+static device_t handle_of(unsigned int gpu, unsigned int slice_and_one) {
+    return (device_t)(((unsigned long)slice_and_one << 16) + gpu + 1);
+}
+
+static unsigned long gpu_of(device_t device) { return ((unsigned long)device & 0xffff) - 1; }
+
+static unsigned long slice_and_one_of(device_t device) { return (unsigned long)device >> 16; }
+
+static void key_of(device_t device, const char *what, char *key, size_t size) {
+    if (slice_and_one_of(device))
+        snprintf(key, size, "gpu%lu.slice%lu.%s", gpu_of(device), slice_and_one_of(device) - 1, what);
+    else
+        snprintf(key, size, "gpu%lu.%s", gpu_of(device), what);
+}
+
 static result_t ask_gpu(device_t device, const char *what, char *value, size_t size) {
     char key[64];
     unsigned int delay = number("delay", 0);
     struct timespec pause = {delay / 1000, delay % 1000 * 1000000L};
     nanosleep(&pause, NULL);
-    snprintf(key, sizeof key, "gpu%lu.%s", (unsigned long)device - 1, what);
+    key_of(device, what, key, sizeof key);
     result_t result = ask(key, value, size);
     while (result == SUCCESS && strcmp(value, "block") == 0) {
         FILE *mark = beside(".blocked", "w");
@@ -101,6 +121,7 @@ static result_t ask_gpu(device_t device, const char *what, char *value, size_t s
 static result_t link_figure(device_t device, int which, unsigned int *figure) {
     char value[128];
     unsigned int figures[4];
+    if (slice_and_one_of(device)) return NOT_SUPPORTED;
     result_t result = ask_gpu(device, "link", value, sizeof value);
     if (result != SUCCESS) return result;
     if (sscanf(value, "%u %u %u %u", &figures[0], &figures[1], &figures[2], &figures[3]) != 4) return INVALID_ARGUMENT;
@@ -144,7 +165,30 @@ result_t nvmlDeviceGetCount_v2(unsigned int *count) {
 result_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, device_t *device) {
     char key[64];
     snprintf(key, sizeof key, "gpu%u.handle", index);
-    *device = (device_t)(unsigned long)(index + 1);
+    *device = handle_of(index, 0);
+    return number(key, SUCCESS);
+}
+
+result_t nvmlDeviceGetMigMode(device_t device, unsigned int *current, unsigned int *pending) {
+    char value[64];
+    result_t result = ask_gpu(device, "mig", value, sizeof value);
+    if (result == SUCCESS) *current = *pending = 1;
+    return result;
+}
+
+result_t nvmlDeviceGetMaxMigDeviceCount(device_t device, unsigned int *count) {
+    char value[64];
+    result_t result = ask_gpu(device, "mig", value, sizeof value);
+    *count = result == SUCCESS ? (unsigned int)strtoul(value, NULL, 10) : 0;
+    return result == NOT_SUPPORTED ? SUCCESS : result;
+}
+
+result_t nvmlDeviceGetMigDeviceHandleByIndex(device_t device, unsigned int index, device_t *slice) {
+    char key[64], value[256];
+    *slice = handle_of((unsigned int)gpu_of(device), index + 1);
+    key_of(*slice, "uuid", key, sizeof key);
+    if (!say(key, value, sizeof value)) return NOT_FOUND;
+    key_of(*slice, "handle", key, sizeof key);
     return number(key, SUCCESS);
 }
 

@@ -2,8 +2,9 @@
 
 use super::Facts;
 use crate::advise::Finding;
-use crate::advise::words::{short_size, size};
+use crate::advise::words::{count, many, short_size, size};
 use crate::host::facts::Gpu;
+use crate::host::unseen::{NoMemory, Silence};
 
 /// Below this much GPU memory free it is a finding.
 const LOW: f64 = 536_870_912.0;
@@ -30,18 +31,92 @@ pub(super) fn ram_tier_on_unified_memory(facts: &Facts<'_>) -> Vec<Finding> {
     )]
 }
 
-/// GPU memory free.
-pub(super) fn headroom(facts: &Facts<'_>) -> Vec<Finding> {
-    facts.boxed.gpus.iter().filter_map(headroom_of).collect()
+/// GPUs that should be there and cannot be read: one finding for each cause, since each has a remedy of its own.
+pub(super) fn lost(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some((listed, readable)) = facts.boxed.gpu_devices else { return Vec::new() };
+    let seen = |wanted: fn(&Silence) -> bool| {
+        let of_these = facts.boxed.unseen.gpus.iter().filter(|gpu| wanted(&gpu.why));
+        let sentences: String = of_these.map(|gpu| format!(" {gpu}.")).collect();
+        let head = format!("Of {} {} can be read.", many(listed as usize, "GPU"), count(readable));
+        (!sentences.is_empty()).then(|| head + &sentences)
+    };
+    let lost = seen(|why| *why != Silence::NoPermission).map(|seen| {
+        Finding::new(
+            "gpu-lost",
+            seen,
+            "An engine that runs on it has stopped or is about to, and nothing watches its memory and its link: their \
+             figures are absent, not bad.",
+            "See the kernel's log (`dmesg | grep -i xid`) and `nvidia-smi`. In a container that lost its devices (a \
+             `systemctl daemon-reload` on the host does that) start the container anew; a GPU that fell off the bus \
+             needs a reset (`nvidia-smi --gpu-reset -i NUMBER`) or a restart of the box, and a look at its power and slot \
+             when it happens again.",
+        )
+    });
+    let refused = seen(|why| *why == Silence::NoPermission).map(|seen| {
+        let refused = Finding::new(
+            "gpu-no-permission",
+            seen,
+            "The driver lists it, so the box has it, but this program cannot watch it.",
+            "If it is to be watched, give this program the device: `--gpus all` with Docker, NVIDIA_VISIBLE_DEVICES=all, \
+             or the right to open /dev/nvidia*.",
+        );
+        refused.as_remark()
+    });
+    lost.into_iter().chain(refused).collect()
 }
 
-fn headroom_of(gpu: &Gpu) -> Option<Finding> {
+/// A driver that is here and does not work, so that no GPU can even be counted.
+pub(super) fn driver(facts: &Facts<'_>) -> Vec<Finding> {
+    let found = |why: &String| {
+        Finding::new(
+            "gpu-driver-fails",
+            format!("The GPU driver does not answer: {why}."),
+            "Nothing is known of the GPUs here, and an engine that is started now probably finds none.",
+            "Ask nvidia-smi on the host: if it fails too, load the driver anew or restart the box (after an update of the \
+             driver its library and its kernel module differ until then). If it works there, start this container anew, \
+             or name the right library with --nvml.library.",
+        )
+    };
+    facts.boxed.unseen.gpu_driver.iter().map(found).collect()
+}
+
+/// GPU memory free.
+pub(super) fn headroom(facts: &Facts<'_>) -> Vec<Finding> {
+    facts.boxed.gpus.iter().filter_map(|gpu| headroom_of(gpu, facts.boxed.why_untold(gpu))).collect()
+}
+
+/// What helps against each cause; `None` where another finding says it.
+fn remedy(why: Option<&NoMemory>) -> Option<&'static str> {
+    Some(match why {
+        Some(NoMemory::Fails(_)) => return None,
+        Some(NoMemory::NoSlice) => {
+            "Give this program the slices: name them (NVIDIA_VISIBLE_DEVICES=MIG-...), or all of them with \
+             NVIDIA_VISIBLE_DEVICES=all and NVIDIA_MIG_MONITOR_DEVICES=all, which needs the capability SYS_ADMIN. Where \
+             there are none yet, cut them: nvidia-smi mig -cgi PROFILE -C."
+        }
+        Some(NoMemory::NoPermission) => {
+            "Give this program the right to ask: a GPU in MIG mode refuses it for the whole (give the container its \
+             slices, NVIDIA_VISIBLE_DEVICES=MIG-...), and so does a container without the device."
+        }
+        Some(NoMemory::OldDriver) => "Install a driver of release 510 or later.",
+        Some(NoMemory::Contradiction) => {
+            "Compare with nvidia-smi; if it shows the same figures, the driver is at fault: install another release."
+        }
+        Some(NoMemory::HostUnknown) => "Let this program read the host's meminfo: --path.procfs.",
+        Some(NoMemory::NotSupported | NoMemory::ToldAsNothing) | None => {
+            "If it shares one memory with the host, say --gpu.unified; else ask the driver: nvidia-smi."
+        }
+    })
+}
+
+fn headroom_of(gpu: &Gpu, why: Option<&NoMemory>) -> Option<Finding> {
     let Some(free) = gpu.free else {
+        let because = why.map_or(String::new(), |why| format!(": {why}"));
         let unknown = Finding::new(
             "gpu-memory-unknown",
-            format!("GPU {} ({}) does not tell its memory.", gpu.index, gpu.name),
+            format!("GPU {} ({}) does not tell its memory{because}.", gpu.index, gpu.name),
             "Whether it is about to run out cannot be seen, here or by an alert.",
-            "If it shares one memory with the host, say --gpu.unified; else ask the driver: nvidia-smi.",
+            remedy(why)?,
         );
         return Some(unknown.as_remark());
     };

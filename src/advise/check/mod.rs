@@ -62,7 +62,7 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 21] = [
     page::unreadable,
     page::no_engine,
     page::no_transfers,
@@ -76,6 +76,8 @@ pub const RULES: [Rule; 19] = [
     shm::headroom,
     shm::stale_files,
     gpu::ram_tier_on_unified_memory,
+    gpu::driver,
+    gpu::lost,
     gpu::headroom,
     gpu::link,
     disk::directories,

@@ -7,6 +7,7 @@ use super::{Facts, InShm, RamNeed};
 use crate::advise::Finding;
 use crate::advise::words::{count, short_size, size};
 use crate::host::facts::{BoxFacts, Shm};
+use crate::host::unseen::Hidden;
 
 /// What Docker and Kubernetes give a container that asks for nothing.
 pub(super) const CONTAINER_DEFAULT: f64 = 67_108_864.0;
@@ -169,18 +170,85 @@ pub(super) fn stale_files(facts: &Facts<'_>) -> Vec<Finding> {
         ));
     }
     if unsure > 0.0 {
+        let because = facts.boxed.unseen.processes.as_ref().map_or(String::new(), |why| format!(": {why}"));
         let unsure = Finding::new(
             "shm-files-unknown",
             format!(
-                "{} vllm_offload_* files of {} lie in {}; whether a process maps them cannot be seen.",
+                "{} vllm_offload_* files of {} lie in {}; whether a process maps them cannot be seen{because}.",
                 count(unsure),
                 short_size(unsure_bytes),
                 shm.path
             ),
             "They are the tier of a running engine, or left behind by one that was killed.",
-            "Run this as root in the host's process namespace, or with the engine's user and namespace.",
+            remedy(facts.boxed.unseen.processes.as_ref()),
         );
         findings.push(unsure.as_remark());
     }
     findings
+}
+
+/// What lets this program see the processes that it cannot, by what hides them and who it is.
+fn remedy(why: Option<&Hidden>) -> String {
+    const ROOT: u32 = 0;
+    match why {
+        Some(Hidden::Process { pid, name, .. }) if name.is_empty() => {
+            format!("Run it again: process {pid} has ended meanwhile.")
+        }
+        Some(Hidden::Process { ours: ROOT, .. }) => "Root alone is not enough here: give it the capability SYS_PTRACE \
+             (--cap-add SYS_PTRACE with Docker, securityContext.capabilities.add in a pod), in the user namespace of the \
+             host."
+            .to_owned(),
+        Some(Hidden::Process { owner: Some(owner), ours, .. }) if owner != ours && *owner != ROOT => format!(
+            "Run it as user {owner}, who owns that process, or as root; the capability SYS_PTRACE is enough too."
+        ),
+        Some(Hidden::Process { .. }) => {
+            "Run it as root; the capability SYS_PTRACE is enough too."
+                .to_owned()
+        }
+        Some(Hidden::ByMount { ours: ROOT, procfs }) => format!(
+            "Root alone is not enough here: give it the capability SYS_PTRACE, or mount {procfs} without hidepid."
+        ),
+        Some(Hidden::ByMount { procfs, .. }) => {
+            format!("Run it as root, or in the group that the mount option gid= of {procfs} names.")
+        }
+        Some(Hidden::OtherNamespace { .. }) => {
+            "Run it in the PID namespace of the host (--pid=host with Docker, hostPID: true in a pod), or where the host's \
+             /proc is mounted, with --path.procfs. Being root does not help against that."
+                .to_owned()
+        }
+        Some(Hidden::NoProcfs(_)) => "Name a process file system with --path.procfs.".to_owned(),
+        None => "Run it where it sees all processes of the box: in the PID namespace of the host, as root.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_fits_what_hides_the_processes_and_who_asks() {
+        let process = |name: &str, owner, ours| Hidden::Process {
+            pid: 101,
+            name: name.into(),
+            owner,
+            ours,
+            error: "Permission denied".into(),
+        };
+        let mount = |ours| Hidden::ByMount { procfs: "/proc".into(), ours };
+        let inside = Hidden::OtherNamespace { procfs: "/proc".into() };
+        for (why, helps, does_not) in [
+            (process("VLLM", Some(1000), 65534), "as user 1000", "PID namespace"),
+            (process("VLLM", Some(0), 65534), "Run it as root", "user 0"),
+            (process("VLLM", Some(1000), 1000), "Run it as root", "user 1000"),
+            (process("VLLM", Some(1000), 0), "SYS_PTRACE", "Run it as root"),
+            (process("", None, 65534), "Run it again", "root"),
+            (mount(1000), "gid= of /proc", "PID namespace"),
+            (mount(0), "SYS_PTRACE", "Run it as root"),
+            (inside, "hostPID: true", "as root"),
+            (Hidden::NoProcfs("x".into()), "--path.procfs", "root"),
+        ] {
+            let said = remedy(Some(&why));
+            assert!(said.contains(helps) && !said.contains(does_not), "{why}: {said}");
+        }
+    }
 }
