@@ -4,7 +4,7 @@
 //! summed inputs. Each result carries where it came from, so that `/debug` and the labels of our own families can
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
-use crate::events::resident::{Resident, resident, stream_of};
+use crate::events::resident::{Resident, Shown, resident, stream_of};
 use crate::model::{Engine, Fact, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings};
 
@@ -37,7 +37,8 @@ pub struct ResolvedTier<'s> {
     pub tier: &'s Tier,
     /// Its capacity.
     pub size: Option<Size>,
-    /// Whether the flag and the engine disagree by more than one slot; `None` unless both speak.
+    /// Whether the flag and the engine, or the size and the event stream, disagree by more than one slot; `None` unless
+    /// two of them speak.
     pub mismatch: Option<bool>,
     /// Its capacity in whole tokens.
     pub size_tokens: Option<f64>,
@@ -45,6 +46,24 @@ pub struct ResolvedTier<'s> {
     pub fill: Fill,
     /// What is in it, where KV cache events are followed.
     pub resident: Option<Resident>,
+}
+
+impl ResolvedTier<'_> {
+    /// What the event stream says of the size, where it is another one than was given.
+    pub fn size_shown(&self) -> Option<String> {
+        let (size, shown) = (self.size?.fact.value, self.resident?.shown?);
+        let bytes = self.resident?.shown_bytes().map_or_else(String::new, |bytes| format!(" ({bytes} bytes)"));
+        Some(match shown {
+            Shown::AtLeast(chunks) => format!(
+                "{size} bytes were given, and the KV cache events show that {chunks} chunks{bytes} were in the tier at \
+                 once: it is larger"
+            ),
+            Shown::Evicting(chunks) => format!(
+                "{size} bytes were given, and the KV cache events show that the tier evicts with {chunks} chunks{bytes} \
+                 in it: it is smaller"
+            ),
+        })
+    }
 }
 
 /// How full a tier is.
@@ -135,8 +154,11 @@ fn resolve_engine<'s>(
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
     let tiers = engine.tiers.iter().filter(counts);
     let mut tiers: Vec<_> = tiers.map(|tier| resolve_tier(tier, settings, file, bytes_per_token)).collect();
+    let stream = stream_of(&host.streams, &engine.id, alone);
     for tier in &mut tiers {
-        tier.resident = resident(tier.tier, tier.size, stream_of(&host.streams, &engine.id, alone));
+        tier.resident = resident(engine, tier.tier, tier.size, stream);
+        let shown = tier.resident.filter(|resident| resident.slots.is_some()).map(|resident| resident.shown.is_some());
+        tier.mismatch = [tier.mismatch, shown].into_iter().flatten().reduce(|one, other| one || other);
         if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) =
             (tier.resident.and_then(|r| r.fill()), &tier.fill)
         {

@@ -287,6 +287,12 @@ pub struct Engine {
     pub block_tokens: Option<Fact>,
     /// What was seen that may have emptied the RAM tier since start, in words.
     pub reset_evidence: Vec<String>,
+    /// How often it may have been: calls since start that empty the tier or can be told to.
+    pub resets: f64,
+    /// Requests that lost their blocks to others since start.
+    pub preemptions: Option<Fact>,
+    /// Another connector supplies tokens too.
+    pub other_connector: Option<&'static str>,
     /// Its tiers, `ram` first.
     pub tiers: Vec<Tier>,
     /// Takes what is said of tiers beyond the first [`MAX_TIERS`]. Nobody reads it.
@@ -310,6 +316,9 @@ impl Engine {
             gpu_pool_used: None,
             block_tokens: None,
             reset_evidence: Vec::new(),
+            resets: 0.0,
+            preemptions: None,
+            other_connector: None,
             tiers: Vec::new(),
             beyond: None,
         }

@@ -36,7 +36,7 @@ use std::sync::LazyLock;
 use crate::exposition::{Exposition, Labels, Names, unescape};
 use crate::model::{Engine, Fact, Snapshot};
 
-pub use vllm_offload::USAGE as RAM_USAGE;
+pub use vllm_offload::{CONNECTOR as OFFLOADING, USAGE as RAM_USAGE};
 
 /// What one engine or connector says, and how to read it.
 #[derive(Clone, Copy)]

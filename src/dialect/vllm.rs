@@ -161,15 +161,23 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     }
 }
 
-/// Nothing counts resets of the tier. These are the calls and states that may have caused one.
+/// Nothing counts resets of the tier. These are the calls and states that may have caused one. A call that sends the
+/// engine to sleep is counted twice from 0.32 on.
 fn resets(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    let posts = page.samples(HTTP_REQUESTS).iter().filter(|sample| sample.value > 0.0).filter_map(reset_call);
-    let operations = page.samples(SLEEP_OPERATIONS).iter().filter(|sample| sample.value > 0.0).map(|sample| {
-        format!("{} {}", sample.value, sample.labels.value("operation")) + " operations of sleep mode since start"
-    });
-    let evidence: Vec<String> = posts.chain(operations).collect();
+    let (mut evidence, mut calls, mut sleeps, mut operations) = (Vec::new(), 0.0, 0.0_f64, 0.0);
+    for sample in page.samples(HTTP_REQUESTS).iter().filter(|sample| sample.value > 0.0) {
+        let Some(handler) = reset_call(sample) else { continue };
+        *(if handler == "/sleep" { &mut sleeps } else { &mut calls }) += sample.value;
+        evidence.push(format!("{} POSTs of {handler} since start", sample.value));
+    }
+    for sample in page.samples(SLEEP_OPERATIONS).iter().filter(|sample| sample.value > 0.0) {
+        let operation = sample.labels.value("operation");
+        operations += if operation.starts_with("wake") { 0.0 } else { sample.value };
+        evidence.push(format!("{} {operation} operations of sleep mode since start", sample.value));
+    }
     for engine in &mut snapshot.engines {
         engine.reset_evidence.clone_from(&evidence);
+        engine.resets = calls + sleeps.max(operations);
     }
     facts(page, snapshot, SLEEP_STATE, |engine, labels, fact| {
         if labels.raw("sleep_state") == Some("awake") && fact.value == 0.0 {
@@ -178,11 +186,12 @@ fn resets(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     });
 }
 
-fn reset_call(sample: &Sample<'_>) -> Option<String> {
+/// The handler of a call that may have emptied the tier, if it was answered.
+fn reset_call(sample: &Sample<'_>) -> Option<&'static str> {
     let handler = sample.labels.value("handler");
-    let empties = matches!(handler.trim_end_matches('/'), "/reset_prefix_cache" | "/sleep" | "/pause");
+    let handler = ["/reset_prefix_cache", "/sleep", "/pause"].into_iter().find(|h| *h == handler.trim_end_matches('/'));
     let done = sample.labels.raw("method") == Some("POST") && sample.labels.raw("status")?.starts_with('2');
-    (empties && done).then(|| format!("{} POSTs of {handler} since start", sample.value))
+    handler.filter(|_| done)
 }
 
 /// A family or label, the first version that has it, and the last version that may be without it although the
