@@ -4,7 +4,7 @@
 //! summed inputs. Each result carries where it came from, so that `/debug` and the labels of our own families can
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
-use crate::events::resident::{Peers, Resident, resident, stream_of};
+use crate::events::resident::{Peers, Resident, Shown, resident, stream_of};
 use crate::model::{Engine, Fact, Quotient, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings};
 use crate::share::{Withheld, share};
@@ -46,7 +46,8 @@ pub struct ResolvedTier<'s> {
     pub tier: &'s Tier,
     /// Its capacity.
     pub size: Option<Size>,
-    /// Whether the flag and the engine disagree by more than one slot; `None` unless both speak.
+    /// Whether the flag and the engine, or the size and the event stream, disagree by more than one slot; `None` unless
+    /// two of them speak.
     pub mismatch: Option<bool>,
     /// Its capacity in whole tokens.
     pub size_tokens: Option<f64>,
@@ -63,6 +64,22 @@ impl ResolvedTier<'_> {
     pub fn assumes_one_group(&self) -> bool {
         let Fill::AtMost { bytes, share, terms } = &self.fill else { return false };
         *bytes > 0.0 && *share < 1.0 && terms.iter().all(|term| term.name != SLOTS)
+    }
+
+    /// What the event stream says of the size, where it is another one than was given.
+    pub fn size_shown(&self) -> Option<String> {
+        let (size, shown) = (self.size?.fact.value, self.resident?.shown?);
+        let bytes = self.resident?.shown_bytes().map_or_else(String::new, |bytes| format!(" ({bytes} bytes)"));
+        Some(match shown {
+            Shown::AtLeast(chunks) => format!(
+                "{size} bytes were given, and the KV cache events show that {chunks} chunks{bytes} were in the tier at \
+                 once: it is larger"
+            ),
+            Shown::Evicting(chunks) => format!(
+                "{size} bytes were given, and the KV cache events show that the tier evicts with {chunks} chunks{bytes} \
+                 in it: it is smaller"
+            ),
+        })
     }
 }
 
@@ -163,7 +180,9 @@ fn resolve_engine<'s>(
     for tier in &mut tiers {
         // Chunks of several groups differ in bytes: only slots that the engine states are alike.
         let alike = several_groups.is_none() || tier.tier.slots.is_some();
-        tier.resident = resident(tier.tier, tier.size, stream.filter(|_| alike));
+        tier.resident = resident(engine, tier.tier, tier.size, stream.filter(|_| alike));
+        let shown = tier.resident.filter(|resident| resident.slots.is_some()).map(|resident| resident.shown.is_some());
+        tier.mismatch = [tier.mismatch, shown].into_iter().flatten().reduce(|one, other| one || other);
         let measured = tier.resident.and_then(|r| r.fill());
         if let (Some(measured), Fill::AtMost { .. } | Fill::Unknown(_)) = (measured, &tier.fill)
             && tier.fill != Fill::Unknown(IMPOSSIBLE)

@@ -54,14 +54,14 @@ pub const DERIVED: &[Derived] = &[
     Derived {
         desc: Desc::gauge(
             "kvtier_tier_size_mismatch",
-            "1 where --tier.size and the engine's own statement differ by more than one slot of the tier; the flag is used.",
+            "1 where --tier.size and the engine's own statement differ by more than one slot of the tier: the flag is used. 1 too where the KV cache events show another size: more in the tier than fits, or evictions while it cannot be full. Then no ratio is said to be measured; /debug says which size they show.",
         ),
         samples: Samples::Tier(|_, t| t.mismatch.map(flag)),
     },
     Derived {
         desc: Desc::gauge(
             "kvtier_tier_fill_upper_bound_bytes",
-            "Upper bound of the KV bytes resident in the tier: min(size, max(stored + promoted + in flight, slots)), the terms that are known. Exact at rest until something empties the tier (see kvtier_tier_reset_hint). Where KV cache events are followed and nothing is left open: what is in the tier and on its way in. Too low where versions 0.22 to 0.25 promote from a secondary tier, which they do not count, for hybrid models before 0.33 that do not show on the page (several KV groups), and after an elastic scale-up, which resets the engine's counters but not its tiers.",
+            "Upper bound of the KV bytes resident in the tier: min(size, max(stored + promoted + in flight, slots)), the terms that are known. Exact at rest until something empties the tier (see kvtier_tier_reset_hint). Where KV cache events are followed and nothing is left open: what is in the tier and on its way in, and the whole size once it has evicted since its last clear. Too low where versions 0.22 to 0.25 promote from a secondary tier, which they do not count, for hybrid models before 0.33 that do not show on the page (several KV groups), and after an elastic scale-up, which resets the engine's counters but not its tiers.",
         ),
         samples: Samples::Tier(|_, t| t.fill.bytes()),
     },

@@ -131,7 +131,9 @@ impl Text {
         for size in &tier.sizes {
             self.fact(3, &format!("stated as {}", size.source), Some(size.fact));
         }
-        if resolved.mismatch == Some(true) {
+        if let Some(shown) = resolved.size_shown() {
+            self.line(3, "mismatch", &shown);
+        } else if resolved.mismatch == Some(true) {
             self.line(3, "mismatch", "--tier.size and the engine differ by more than one slot; the flag is used");
         }
         self.line(

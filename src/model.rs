@@ -197,6 +197,24 @@ pub struct Finished {
     pub prefill_seconds: Option<Fact>,
 }
 
+/// Calls since engine start that empty a tier, or can be told to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ResetCalls {
+    /// Calls that send the engine to sleep.
+    pub sleep: f64,
+    /// The same calls as the engine's own count of operations has them (0.32+).
+    pub sleep_operations: f64,
+    /// All other calls.
+    pub others: f64,
+}
+
+impl ResetCalls {
+    /// All of them, each once.
+    pub fn total(&self) -> f64 {
+        self.others + self.sleep.max(self.sleep_operations)
+    }
+}
+
 /// The tier as fixed slots, where the engine says how many it has and how many it handed out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slots {
@@ -345,6 +363,12 @@ pub struct Engine {
     pub several_groups: Option<&'static str>,
     /// What was seen that may have emptied the RAM tier since start, in words.
     pub reset_evidence: Vec<String>,
+    /// How often it may have been since start.
+    pub reset_calls: ResetCalls,
+    /// Requests that lost their blocks to others since start.
+    pub preemptions: Option<Fact>,
+    /// Another connector supplies tokens too.
+    pub other_connector: Option<&'static str>,
     /// Its tiers, `ram` first.
     pub tiers: Vec<Tier>,
     /// Takes what is said of tiers beyond the first [`MAX_TIERS`]. Nobody reads it.
@@ -372,6 +396,9 @@ impl Engine {
             block_tokens: None,
             several_groups: None,
             reset_evidence: Vec::new(),
+            reset_calls: ResetCalls::default(),
+            preemptions: None,
+            other_connector: None,
             tiers: Vec::new(),
             beyond: None,
             doubts: Vec::new(),

@@ -316,9 +316,21 @@ fn warnings(corrected: &[Corrected], engines: &[Resolved<'_>], settings: &Settin
     let left =
         left.map(|(one, why)| format!("{} of engine {:?} passes uncorrected: {why}", one.family, one.engine.engine));
     let contradictions = engines.iter().flat_map(|engine| engine.withheld.iter().map(|one| contradiction(engine, one)));
+    let sizes = engines.iter().flat_map(|engine| {
+        let shown = engine.tiers.iter().filter_map(|tier| Some((tier.tier.name.as_str(), tier.size_shown()?)));
+        shown.map(|(tier, shown)| {
+            let id = &engine.engine.id;
+            format!(
+                "tier {tier:?} of engine {:?} of model {:?} is of another size than --tier.size says: {shown}. No ratio is \
+                 said to be measured; correct the flag",
+                id.engine, id.model_name
+            )
+        })
+    });
     let known = |name: &str| engines.iter().any(|engine| engine.tiers.iter().any(|tier| tier.tier.name == name));
     let unfit = settings.tier_sizes.keys().filter(|name| !engines.is_empty() && !known(name));
     left.chain(contradictions)
+        .chain(sizes)
         .chain(unfit.map(|name| {
             format!(
                 "--tier.size names tier {name:?}, and no engine shows one of that name so far: the size is not used"

@@ -43,10 +43,29 @@ pub struct Stream {
     pub rank: u32,
     /// Chunks in the tier.
     pub bounds: Bounds,
-    /// Bytes of a chunk, where earlier pages and the stream told.
-    pub chunk_bytes: Option<f64>,
     /// It told of blocks of more than one KV group.
     pub several_groups: bool,
+    /// Bytes of a chunk, where earlier pages and the stream told.
+    pub chunk: Option<ChunkBytes>,
+    /// Tokens of a chunk.
+    pub chunk_tokens: Option<f64>,
+    /// Most chunks that were surely in the tier at once.
+    pub most: u64,
+    /// Chunks that are in the tier when it evicts although nothing is on its way in: its slots. Only where that is less
+    /// than its size says.
+    pub evicts_at: Option<f64>,
+    /// Resets of the tier that a page may count: so many were announced, or have been dealt with. Where there are more,
+    /// the tier may be empty. `None`: the stream is yet to take in that there were more.
+    pub resets: Option<f64>,
+}
+
+/// Bytes of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChunkBytes {
+    /// Bytes.
+    pub bytes: f64,
+    /// Counted to the last byte, or stated by the engine; else an estimate from numbers of different moments.
+    pub exact: bool,
 }
 
 /// The shared-memory file (or all its segments) of one live engine's RAM tier.

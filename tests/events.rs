@@ -199,7 +199,7 @@ fn a_late_start_knows_the_number_from_the_first_eviction_on_and_the_set_when_it_
     let (mut fold, mut full, mut exact) = (Fold::new(true, PLENTY), 0, 0);
     for message in &all[300..] {
         let batch = batch(message);
-        fold.fits(512);
+        fold.fits(512, true);
         fold.apply(&batch);
         let (ready, bounds) = (call_before(&calls, batch.at).unwrap().ready(), fold.view().bounds);
         assert!(bounds.sure <= ready, "{bounds:?} of {ready}");

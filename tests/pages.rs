@@ -8,7 +8,7 @@ mod support;
 
 use kvtier_exporter::events::Bounds;
 use kvtier_exporter::pipeline::{Format, MAIN, Source, explain, is_garbage, process, survey};
-use kvtier_exporter::settings::{HostFacts, Settings, Stream};
+use kvtier_exporter::settings::{ChunkBytes, HostFacts, Settings, Stream};
 use support::captures;
 use support::page::{Page, Result, run, run_sized, run_with};
 
@@ -368,7 +368,16 @@ fn events_of_several_groups_show_a_hybrid_model_and_tell_no_bytes() {
         run_with(page, |settings, host| {
             settings.tier_sizes.insert("ram".into(), 1000);
             let bounds = Bounds { sure: 4, possible: 4, ..Bounds::default() };
-            host.streams.push(Stream { rank: 0, bounds, chunk_bytes: Some(100.0), several_groups });
+            host.streams.push(Stream {
+                rank: 0,
+                bounds,
+                several_groups,
+                chunk: Some(ChunkBytes { bytes: 100.0, exact: true }),
+                chunk_tokens: None,
+                most: 0,
+                evicts_at: None,
+                resets: Some(0.0),
+            });
         })
     };
     // 4 chunks of 100 bytes of 1000.

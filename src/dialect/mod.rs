@@ -41,7 +41,7 @@ use identity::{Declared, Kind, Whose};
 use crate::exposition::{Exposition, Labels, Names};
 use crate::model::{Engine, Fact, Snapshot};
 
-pub use vllm_offload::USAGE as RAM_USAGE;
+pub use vllm_offload::{CONNECTOR as OFFLOADING, USAGE as RAM_USAGE};
 
 /// What one engine or connector says, and how to read it.
 #[derive(Clone, Copy)]

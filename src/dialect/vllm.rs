@@ -10,7 +10,7 @@ use super::{
     DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
 };
 use crate::exposition::{Exposition, Sample};
-use crate::model::{Fact, Quotient, Snapshot, ratio};
+use crate::model::{Engine, Fact, Quotient, ResetCalls, Snapshot, ratio};
 
 const PROMPT: &str = "vllm:prompt_tokens_total";
 const GENERATION: &str = "vllm:generation_tokens_total";
@@ -200,17 +200,17 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     }
 }
 
-/// Nothing counts resets of the tier. These are the calls and states that may have caused one.
+/// Nothing counts resets of the tier. These are the calls and states that may have caused one. A call that sends the
+/// engine to sleep is counted twice from 0.32 on.
 fn resets(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    type Seen = fn(&Sample<'_>) -> Option<String>;
-    let seen: [(&str, Seen); 2] = [(HTTP_REQUESTS, reset_call), (SLEEP_OPERATIONS, sleep_operation)];
+    let seen: [(&str, fn(&Sample<'_>) -> Option<ResetCall>); 2] =
+        [(HTTP_REQUESTS, reset_call), (SLEEP_OPERATIONS, sleep_operation)];
     for (name, seen) in seen {
         let whose = Whose::of(snapshot, Kind::Vllm, name);
         for sample in page.samples(name).iter().filter(|sample| sample.value > 0.0) {
             // A server's handlers carry no engine: any of its engines may be meant.
-            if let Some(evidence) = seen(sample) {
-                let fitting = whose.fitting(snapshot, sample.labels);
-                fitting.for_each(|engine| engine.reset_evidence.push(evidence.clone()));
+            if let Some(call) = seen(sample) {
+                whose.fitting(snapshot, sample.labels).for_each(|engine| call.note(engine, sample.value));
             }
         }
     }
@@ -221,16 +221,41 @@ fn resets(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     });
 }
 
-fn sleep_operation(sample: &Sample<'_>) -> Option<String> {
-    let operation = sample.labels.value("operation");
-    Some(format!("{} {operation} operations of sleep mode since start", sample.value))
+/// What may have emptied the tier.
+struct ResetCall {
+    evidence: String,
+    /// Where it is counted; `None` for what only wakes the engine.
+    count: Option<fn(&mut ResetCalls) -> &mut f64>,
 }
 
-fn reset_call(sample: &Sample<'_>) -> Option<String> {
+impl ResetCall {
+    fn note(&self, engine: &mut Engine, times: f64) {
+        engine.reset_evidence.push(self.evidence.clone());
+        if let Some(count) = self.count {
+            *count(&mut engine.reset_calls) += times;
+        }
+    }
+}
+
+fn sleep_operation(sample: &Sample<'_>) -> Option<ResetCall> {
+    let operation = sample.labels.value("operation");
+    let evidence = format!("{} {operation} operations of sleep mode since start", sample.value);
+    Some(ResetCall {
+        evidence,
+        count: (!operation.starts_with("wake")).then_some(|calls: &mut ResetCalls| &mut calls.sleep_operations),
+    })
+}
+
+/// A call that may have emptied the tier, if it was answered.
+fn reset_call(sample: &Sample<'_>) -> Option<ResetCall> {
     let handler = sample.labels.value("handler");
-    let empties = matches!(handler.trim_end_matches('/'), "/reset_prefix_cache" | "/sleep" | "/pause");
+    let count: fn(&mut ResetCalls) -> &mut f64 = match handler.trim_end_matches('/') {
+        "/reset_prefix_cache" | "/pause" => |calls| &mut calls.others,
+        "/sleep" => |calls| &mut calls.sleep,
+        _ => return None,
+    };
     let done = sample.labels.raw("method") == Some("POST") && sample.labels.raw("status")?.starts_with('2');
-    (empties && done).then(|| format!("{} POSTs of {handler} since start", sample.value))
+    done.then(|| ResetCall { evidence: format!("{} POSTs of {handler} since start", sample.value), count: Some(count) })
 }
 
 /// What tells a version on a page, and the first minor version that shows it.

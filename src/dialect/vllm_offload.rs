@@ -12,7 +12,8 @@ use super::{Dialect, as_number, facts, first, number, of_processes, unreadable};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, EngineId, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
 
-pub(super) const CONNECTOR: &str = "OffloadingConnector";
+/// vLLM's own connector, as its tiers name it.
+pub const CONNECTOR: &str = "OffloadingConnector";
 pub(super) const RAM: &str = "ram";
 pub(super) const PRIMARY: &str = "0:primary";
 pub(super) const CONFIG_INFO: &str = "vllm:kv_offload_config_info";

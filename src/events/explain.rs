@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::fold::View;
 use super::ledger::{Limits, Told};
 use super::sizing::{MULTIPLES, Prediction};
-use super::{Reset, Resident, Status};
+use super::{Reset, Resident, Shown, Status};
 
 /// One paragraph an endpoint, and one an engine that has a stream.
 pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> String {
@@ -26,7 +26,7 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
             ),
         }
         match &one.prediction {
-            Ok(prediction) => predicted(&mut text, prediction, limits),
+            Ok(prediction) => predicted(&mut text, prediction, one.no_smaller, limits),
             Err(why) => line(&mut text, 1, &format!("other sizes  unknown: {why}")),
         }
     }
@@ -43,7 +43,10 @@ fn endpoint(text: &mut String, status: &Status) {
     let state = match (&status.failure, status.up, status.current) {
         (Some((reason, why)), ..) => format!("down ({reason}): {why}"),
         (None, false, _) => "not connected yet".to_owned(),
-        (None, true, false) => "up; what was missed is being replayed".to_owned(),
+        (None, true, false) => {
+            "up; neither a batch nor a replay has shown yet that it is the engine of before, so nothing is told of its tier"
+                .to_owned()
+        }
         (None, true, true) => "up".to_owned(),
     };
     line(text, 1, &format!("state     {state}"));
@@ -90,18 +93,33 @@ fn fold(text: &mut String, view: &View) {
 
 fn resident(text: &mut String, resident: &Resident) {
     let number = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
-    let how = if resident.exact { "exact" } else { "bounds" };
+    let how = match (resident.exact, resident.doubted) {
+        (true, _) => "exact",
+        (false, true) => "bounds: the page counts a reset that the stream has not announced",
+        (false, false) => "bounds",
+    };
     let (low, high) = resident.bytes();
     line(text, 1, &format!("resident  {} to {} bytes ({how})", number(low), number(high)));
-    line(text, 1, &format!("chunk     {} bytes", number(resident.chunk_bytes)));
+    let estimate = if resident.chunk.is_some_and(|chunk| !chunk.exact) { " (an estimate)" } else { "" };
+    line(text, 1, &format!("chunk     {} bytes{estimate}", number(resident.chunk.map(|chunk| chunk.bytes))));
     line(text, 1, &format!("slots     {}", number(resident.slots)));
+    if let Some(shown) = resident.shown {
+        let how = match shown {
+            Shown::AtLeast(_) => "were in it at once",
+            Shown::Evicting(_) => "are in it when it evicts",
+        };
+        line(text, 2, &format!("but {} chunks {how}: the tier is of another size than was given", shown.chunks()));
+    }
 }
 
-fn predicted(text: &mut String, prediction: &Prediction, limits: Limits) {
+fn predicted(text: &mut String, prediction: &Prediction, no_smaller: Option<&str>, limits: Limits) {
     let Prediction { measured, error, asked, seconds, .. } = prediction;
     let shown = if prediction.holds(limits.max_error) { "shown" } else { "not shown: above --events.max-error" };
     line(text, 1, &format!("other sizes  {asked} tokens asked in {seconds:.0} s, {measured:.4} of them reloaded"));
     line(text, 2, &format!("predicted less measured at the present size: {error:+.4} ({shown})"));
+    if let Some(why) = no_smaller {
+        line(text, 2, &format!("smaller sizes are not told: {why}"));
+    }
     let share = |share: Option<f64>| share.map_or_else(|| "unknown".to_owned(), |share| format!("{share:.4}"));
     for (((_, size), replayed), returned) in MULTIPLES.iter().zip(prediction.shares).zip(prediction.by_returns) {
         line(

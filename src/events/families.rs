@@ -14,11 +14,13 @@ const RESIDENT_BYTES: Desc = Desc::gauge(
     "kvtier_tier_resident_bytes",
     "KV bytes ready in the tier, from the engine's KV cache events: at least (bound=\"low\") and at most (bound=\"high\"). Both are the same while kvtier_tier_resident_exact is 1. Stores under way are not in it.",
 );
-const RESIDENT_RATIO: Desc =
-    Desc::gauge("kvtier_tier_resident_ratio", "kvtier_tier_resident_bytes as a share of kvtier_tier_size_bytes.");
+const RESIDENT_RATIO: Desc = Desc::gauge(
+    "kvtier_tier_resident_ratio",
+    "kvtier_tier_resident_bytes as a share of kvtier_tier_size_bytes. Absent where kvtier_tier_size_mismatch is 1 for what the events show.",
+);
 const RESIDENT_EXACT: Desc = Desc::gauge(
     "kvtier_tier_resident_exact",
-    "1 while every chunk in the tier is known: the event stream is whole since the tier was empty, or nothing from before a gap is left, and it is known what the last reset emptied.",
+    "1 while every chunk in the tier is known, as of the engine's last step: the event stream is whole since the tier was empty, or nothing from before a gap is left; it is known what the last reset emptied, and the page counts no reset since; and the bytes of a chunk are no estimate. Absent from a new connection on until a batch or a replay shows that it is the same engine.",
 );
 const STORED: Desc = Desc::counter(
     "kvtier_tier_stored_chunks_total",
@@ -40,7 +42,7 @@ const AGE: Desc = Desc::histogram(
 );
 const PREDICTED: Desc = Desc::gauge(
     "kvtier_tier_predicted_reload_ratio",
-    "Share of the tokens asked of the connector that a tier of this multiple of the present size would reload, replayed from the event stream over --events.window for a tier that evicts by last use (LRU). Shown only while the prediction for the present size is within --events.max-error of what was measured.",
+    "Share of the tokens asked of the connector that a tier of this multiple of the present size would reload, replayed from the event stream over --events.window for a tier that evicts by last use (LRU). Shown only while the prediction for the present size is within --events.max-error of what was measured. Where a tier lies behind this one, sizes below the present one are left out: it would give back what a smaller one evicts.",
 );
 const ERROR: Desc = Desc::gauge(
     "kvtier_tier_prediction_error_ratio",
@@ -51,7 +53,10 @@ const UP: Desc = Desc::gauge(
     "1 while the endpoint of the KV cache events is connected and subscribed to. A wrong --events.topic does not show here: then no batch comes.",
 );
 const LAST_SEQ: Desc = Desc::gauge("kvtier_events_last_seq", "Number of the last batch that was taken in.");
-const GAPS: Desc = Desc::counter("kvtier_events_gaps_total", "Times that batches were missed and no replay had them.");
+const GAPS: Desc = Desc::counter(
+    "kvtier_events_gaps_total",
+    "Times that batches were missed and no replay had them, the beginning of an engine that restarted included. What an engine published before the exporter first met it is no gap.",
+);
 const BATCHES: Desc = Desc::counter("kvtier_events_batches_total", "Batches taken in, live or replayed.");
 const REPLAYED: Desc =
     Desc::counter("kvtier_events_replayed_batches_total", "Batches that came by replay, after a late start or a gap.");

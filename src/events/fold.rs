@@ -4,7 +4,7 @@
 use super::chains::Chains;
 use super::ghosts::Ghosts;
 use super::identity::{Sampling, key};
-use super::residency::{Bounds, Reset, Residency};
+use super::residency::{Bounds, Emptied, Reset, Residency, Slots};
 use super::sizing::Gauge;
 use super::wire::{Batch, Event, Medium};
 
@@ -64,6 +64,29 @@ pub struct View {
     pub rank: u32,
     /// The fold begins with the engine, and has lost nothing.
     pub from_start: bool,
+    /// Which fold this is of those of its endpoint: another one tells of another engine.
+    pub fold: u64,
+    /// Time of its first batch.
+    pub began: Option<f64>,
+    /// Batches that announced a clear, and resets of the tier that nobody announced and that showed all the same.
+    pub clears: u64,
+    /// Doubts of the page that were taken in.
+    pub doubts: u64,
+    /// Most chunks that were surely in the tier at once, since the last reset or gap.
+    pub most: u64,
+}
+
+/// The page counted a reset of the tier that the stream has not announced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Doubt {
+    /// Doubts are numbered from 1.
+    pub number: u64,
+    /// The reset took place then or later, by the stream's time.
+    pub since: f64,
+    /// [`View::clears`] when the page came.
+    pub clears: u64,
+    /// It may have been announced before the stream was followed; if it was not, the next batch announces it.
+    pub may_be_old: bool,
 }
 
 /// The fold over one engine's stream.
@@ -82,6 +105,7 @@ pub struct Fold {
     chunk_blocks: u32,
     block_tokens: u32,
     clear_batch: u32,
+    may_be_old: bool,
     peak: u64,
 }
 
@@ -103,8 +127,14 @@ impl Fold {
             chunk_blocks: 0,
             block_tokens: 0,
             clear_batch: 0,
+            may_be_old: false,
             peak: 0,
         }
+    }
+
+    /// Which fold this is of those of its endpoint.
+    pub fn number(&self) -> u64 {
+        self.view.fold
     }
 
     /// Keeps one in 2^`halvings` identities from now on.
@@ -122,6 +152,7 @@ impl Fold {
         let blocks = self.chunk_blocks.saturating_mul(self.block_tokens);
         view.gauge.chunk_tokens = (blocks > 0).then_some(f64::from(blocks));
         view.one_in = self.sampling.weight();
+        view.most = self.residency.most();
         view
     }
 
@@ -133,25 +164,54 @@ impl Fold {
         self.chains.cleared();
     }
 
-    /// The tier has so many slots. That may complete what is known: then it was empty when the fold began.
-    /// Whether it did.
-    pub fn fits(&mut self, slots: u64) -> bool {
-        let strangers = self.residency.bounds().strangers;
-        self.view.gauge.whole |= self.residency.fits(slots);
-        strangers && !self.residency.bounds().strangers
+    /// The tier has so many slots, as the engine says (`stated`) or the operator. Where the engine does, that may complete
+    /// what is known. Whether it did.
+    pub fn fits(&mut self, count: u64, stated: bool) -> bool {
+        let exact = self.residency.bounds().is_exact();
+        self.view.gauge.whole |= self.residency.fits(Slots { count, stated });
+        !exact && self.residency.bounds().is_exact()
+    }
+
+    /// Takes in what the page counted, unless it was or a clear has come meanwhile. Whether it was new.
+    pub fn doubt(&mut self, doubt: Doubt) -> bool {
+        if doubt.number <= self.view.doubts {
+            return false;
+        }
+        self.view.doubts = doubt.number;
+        if doubt.clears == self.view.clears {
+            self.residency.doubt(doubt.since);
+            self.clear_batch = self.chains.batch();
+            self.may_be_old = doubt.may_be_old;
+        }
+        true
+    }
+
+    /// The same, as that fold of its endpoint.
+    #[must_use]
+    pub fn numbered(mut self, number: u64) -> Fold {
+        self.view.fold = number;
+        self
     }
 
     /// Takes in the next batch.
     pub fn apply(&mut self, batch: &Batch) {
         self.make_room(batch.len());
         (self.view.at, self.view.rank) = (batch.at, batch.rank);
+        self.view.began.get_or_insert(batch.at);
+        let clears = batch.events.contains(&Event::Cleared);
+        self.view.clears += u64::from(clears);
+        if std::mem::take(&mut self.may_be_old) && !clears {
+            self.residency.withdraw_doubt();
+        }
         self.residency.begin(batch.at);
         self.chains.begin();
         for event in &batch.events {
             self.event(batch, event);
         }
         self.chains.end();
+        self.residency.end();
         for reset in self.residency.take_resets() {
+            self.view.clears += u64::from(reset == Reset::Silent);
             if let Some(at) = Reset::NAMED.iter().position(|(kind, _)| *kind == reset) {
                 self.view.resets[at] += 1;
             }
@@ -214,8 +274,8 @@ impl Fold {
         let key = key(group, *hash);
         self.view.stored += 1;
         let effect = self.residency.stored(key);
-        if let Some(reset) = effect.emptied {
-            self.emptied(reset);
+        if let Some(when) = effect.emptied {
+            self.emptied(when);
         }
         let weight = self.sampling.weight();
         let depth = self.ghosts.returned(key);
@@ -241,10 +301,9 @@ impl Fold {
         self.ghosts.evicted(key);
     }
 
-    /// The tier was emptied: with the last clear, or silently just before this batch.
-    fn emptied(&mut self, reset: Reset) {
+    fn emptied(&mut self, when: Emptied) {
         self.ghosts.clear();
-        self.chains.emptied(if reset == Reset::Tier { self.clear_batch } else { self.chains.batch() });
+        self.chains.emptied(if when == Emptied::AtBorder { self.clear_batch } else { self.chains.batch() });
         self.view.gauge.whole = true;
     }
 
@@ -296,6 +355,7 @@ mod tests {
         Batch(Vec<(u8, u64, u64)>),
         Lost,
         Fits(u64),
+        Doubt(f64),
         Sample(u32),
     }
 
@@ -305,6 +365,7 @@ mod tests {
             12 => events.prop_map(Step::Batch),
             1 => Just(Step::Lost),
             1 => (1_u64..30).prop_map(Step::Fits),
+            1 => (-1.0..60.0).prop_map(Step::Doubt),
             1 => (0_u32..3).prop_map(Step::Sample),
         ]
     }
@@ -334,7 +395,11 @@ mod tests {
                 match step {
                     Step::Batch(events) => fold.apply(&batch(at as f64, events)),
                     Step::Lost => fold.lost(),
-                    Step::Fits(slots) => drop(fold.fits(*slots)),
+                    Step::Fits(slots) => drop(fold.fits(*slots, slots % 2 == 0)),
+                    Step::Doubt(since) => {
+                        let View { doubts, clears, .. } = fold.view();
+                        fold.doubt(Doubt { number: doubts + 1, since: *since, clears, may_be_old: *since < 9.0 });
+                    }
                     Step::Sample(halvings) => fold.sample(*halvings),
                 }
                 let view = fold.view();

@@ -4,15 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fold::View;
+use super::fold::{Doubt, View};
+use super::resets::Resets;
 use super::resident::{Peers, chunk_bytes};
-use super::sizing::{Mark, Prediction, Window};
+use super::sizing::{Gauge, Mark, Prediction, Window};
 use super::{Resident, Status};
 use crate::model::{Engine, EngineId, ratio};
-use crate::settings::Stream;
+use crate::settings::{ChunkBytes, Stream};
 
 /// Chunks that the stream must have told of before bytes are divided by them.
 const ENOUGH: f64 = 16.0;
+
+/// Before the last scrape but so many seconds of the stream's time a call that was counted since had not begun.
+const CALL: f64 = 2.0;
 
 /// What is remembered between scrapes, by endpoint.
 #[derive(Debug, Default)]
@@ -22,17 +26,43 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Account {
+    /// The fold of the stream that this is about.
+    fold: u64,
     window: Window,
-    chunk_bytes: Option<f64>,
+    chunk: Option<ChunkBytes>,
     stated: Option<f64>,
-    /// Bytes stored by the page and chunks stored by the stream: at first, and at the last scrape.
-    first: Option<(f64, f64)>,
-    last: Option<(f64, f64)>,
+    /// What page and stream have counted: at first, at the last scrape, and when both last stood still.
+    first: Option<Counted>,
+    last: Option<Counted>,
+    still: Option<Counted>,
     /// Bytes promoted into the tier: at first, and at the last scrape.
     promoted: Option<(f64, f64)>,
-    /// The page's counters fell when the stream had stored so many chunks: until it begins anew, it tells of an
-    /// engine that is no more.
-    outlived: Option<f64>,
+    /// The page's counters have begun anew since the fold did.
+    fell: bool,
+    /// They did, and the stream claims more than they have: it tells of an engine that is no more.
+    outlived: bool,
+    resets: Resets,
+    doubt: Option<Doubt>,
+    /// The stream's time at the last scrape.
+    at: Option<f64>,
+    evictions: Evictions,
+}
+
+/// What page and stream counted at one scrape.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counted {
+    /// Bytes stored and promoted, by the page.
+    bytes: f64,
+    /// Chunks stored, by the stream.
+    chunks: f64,
+}
+
+/// Whether the tier evicts with fewer chunks in it than its size has room for. One scrape may see the evictions of a
+/// step and not yet what takes their place; the next one sees it on its way.
+#[derive(Debug, Default)]
+struct Evictions {
+    suspect: bool,
+    at: Option<f64>,
 }
 
 /// What one engine's stream and page say together.
@@ -49,7 +79,11 @@ pub struct Told {
     pub promoted: Option<f64>,
     /// What other sizes would have done, or why that is not known.
     pub prediction: Result<Prediction, &'static str>,
+    /// Why sizes below the present one are left out of it, where they are.
+    pub no_smaller: Option<&'static str>,
 }
+
+const BEHIND: &str = "a tier lies behind this one: it would give back what a smaller one evicts";
 
 impl Ledger {
     /// The streams that tell of what is now.
@@ -59,28 +93,49 @@ impl Ledger {
 
     fn stream(&self, status: &Status) -> Option<Stream> {
         let view = status.view.as_ref().filter(|_| status.current)?;
-        let account = self.accounts.get(&status.endpoint);
-        let outlived = account.and_then(|account| account.outlived);
-        if outlived.is_some_and(|stored| view.stored as f64 >= stored) {
+        let nothing = Account::default();
+        let account = self.accounts.get(&status.endpoint).filter(|account| account.fold == view.fold);
+        let account = account.unwrap_or(&nothing);
+        if account.outlived {
             return None;
         }
+        let open = account.doubt.is_some_and(|doubt| doubt.number > view.doubts);
         Some(Stream {
             rank: view.rank,
             bounds: view.bounds,
-            chunk_bytes: account.and_then(|account| account.chunk_bytes),
             several_groups: view.gauge.several_groups,
+            chunk: account.chunk,
+            chunk_tokens: view.gauge.chunk_tokens.filter(|_| !view.gauge.several_groups),
+            most: view.most,
+            evicts_at: account.evictions.at,
+            resets: (!open).then(|| account.resets.announced(view.clears)),
         })
     }
 
     /// Takes in what a page says of an engine beside what its stream has told, and predicts.
     pub fn note(&mut self, engine: &Engine, status: &Arc<Status>, resident: Option<Resident>, limits: Limits) -> Told {
         let account = self.accounts.entry(status.endpoint.clone()).or_default();
-        account.note(engine, status, limits);
-        let prediction = account.predict(engine, status, resident);
+        account.note(engine, status, resident, limits);
+        let mut prediction = account.predict(engine, status, resident);
+        let behind = engine.tiers.iter().any(|tier| tier.name != "ram" && tier.connector == OFFLOADING);
+        if let (Ok(prediction), true) = (&mut prediction, behind) {
+            prediction.leave_out_smaller();
+        }
+        let no_smaller = (behind && prediction.is_ok()).then_some(BEHIND);
         let promoted = account.promoted_chunks();
-        Told { engine: engine.id.clone(), status: Arc::clone(status), resident, promoted, prediction }
+        Told { engine: engine.id.clone(), status: Arc::clone(status), resident, promoted, prediction, no_smaller }
+    }
+
+    /// What the thread that follows the stream is to know: a reset that was not announced, and a fold whose engine is
+    /// no more, each with the number of the fold.
+    pub(super) fn hints(&self, status: &Status) -> (Option<(u64, Doubt)>, Option<u64>) {
+        let Some(account) = self.accounts.get(&status.endpoint) else { return (None, None) };
+        (account.doubt.map(|doubt| (account.fold, doubt)), account.outlived.then_some(account.fold))
     }
 }
+
+/// The connector whose tiers lie behind the RAM tier.
+const OFFLOADING: &str = crate::dialect::OFFLOADING;
 
 /// Within which predictions are made.
 #[derive(Clone, Copy, Debug)]
@@ -105,46 +160,86 @@ pub(super) fn status_of(statuses: &[Arc<Status>], engine: &EngineId, peers: Peer
 }
 
 impl Account {
-    fn note(&mut self, engine: &Engine, status: &Status, limits: Limits) {
+    fn note(&mut self, engine: &Engine, status: &Status, resident: Option<Resident>, limits: Limits) {
         let (Some(view), Some(tier)) = (status.view.as_ref().filter(|_| status.current), engine.tier("ram")) else {
             return;
         };
+        if view.fold != self.fold {
+            *self = Account { fold: view.fold, ..Account::default() };
+        }
+        self.note_resets(engine, view);
         let Some(stored) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
         // To the stream a promotion is a store like any other; the page counts it apart.
         let promoted = tier.promoted.map(|fact| fact.value);
-        let bytes = stored + promoted.unwrap_or(0.0);
-        let chunks = view.stored as f64;
-        if let Some((last_bytes, last_chunks)) = self.last {
-            let outlived = bytes < last_bytes && chunks >= last_chunks && self.claims_more(view, bytes);
-            if bytes < last_bytes || chunks < last_chunks {
-                *self = Account { outlived: outlived.then_some(chunks), ..Account::default() };
-            }
+        let now = Counted { bytes: stored + promoted.unwrap_or(0.0), chunks: view.stored as f64 };
+        if self.last.is_some_and(|last| now.bytes < last.bytes) {
+            let outlived = self.claims_more(view, now.bytes);
+            *self = Account { fold: self.fold, fell: true, outlived, ..Account::default() };
         }
-        let origin = if view.from_start { (0.0, 0.0) } else { (bytes, chunks) };
+        let origin = if view.from_start { Counted::default() } else { now };
         let first = *self.first.get_or_insert(origin);
-        self.last = Some((bytes, chunks));
         let before = self.promoted.map(|(before, _)| before).or(view.from_start.then_some(0.0));
         self.promoted = promoted.map(|now| (before.unwrap_or(now), now));
-        self.learn_chunk(chunk_bytes(tier), (bytes - first.0, chunks - first.1));
+        let storing = tier.storing.map_or(0.0, |share| share.value);
+        // Both stood still since the last scrape, and nothing is on its way.
+        let still = self.last.replace(now) == Some(now) && storing == 0.0;
+        self.learn_chunk(chunk_bytes(tier), first, now, still);
+        self.evictions.note(view, resident, storing);
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
+            self.begin_window(view);
             let mark = Mark { at: view.at, asked: asked.value, supplied: supplied.value, gauge: view.gauge.clone() };
             self.window.push(mark, limits.window);
+        }
+    }
+
+    fn note_resets(&mut self, engine: &Engine, view: &View) {
+        if self.resets.note(engine.reset_calls.total(), view.clears) {
+            // A stream that began in the middle of an engine's life has not shown what came before.
+            let may_be_old = self.at.is_none() && !view.from_start;
+            if may_be_old {
+                self.resets.settle();
+            }
+            let since = self.at.map_or(f64::NEG_INFINITY, |at| at - CALL);
+            self.doubt = Some(Doubt { number: view.doubts + 1, since, clears: view.clears, may_be_old });
+        }
+        self.at = Some(view.at);
+    }
+
+    /// A stream that was followed from the engine's start on, or replayed from there, has a beginning of which the page
+    /// is known too: nothing was asked.
+    fn begin_window(&mut self, view: &View) {
+        if let (true, Some(at)) = (self.window.is_empty() && view.from_start && !self.fell, view.began) {
+            let gauge = Gauge { whole: true, ..Gauge::default() };
+            self.window.push(Mark { at, asked: 0.0, supplied: 0.0, gauge }, f64::INFINITY);
         }
     }
 
     /// Whether the stream tells of more than the page has stored: a stream that began with the engine never does, but
     /// for what is counted a moment later.
     fn claims_more(&self, view: &View, bytes: f64) -> bool {
-        let chunk = self.chunk_bytes.unwrap_or(0.0);
+        let chunk = self.chunk.map_or(0.0, |chunk| chunk.bytes);
         !view.from_start || view.stored as f64 * chunk > bytes * 1.1 + ENOUGH * chunk
     }
 
     /// The page's own figure wins, and is kept. Bytes and chunks are not counted at the same moment, so their quotient
-    /// is taken anew as it rests on more.
-    fn learn_chunk(&mut self, stated: Option<f64>, (bytes, chunks): (f64, f64)) {
+    /// is exact only between two times at which both stood still; else it is an estimate, and is taken anew as it
+    /// rests on more.
+    fn learn_chunk(&mut self, stated: Option<f64>, first: Counted, now: Counted, still: bool) {
         self.stated = stated.or(self.stated);
-        let counted = || ratio(bytes, chunks).filter(|bytes| chunks >= ENOUGH && *bytes > 0.0);
-        self.chunk_bytes = self.stated.or_else(counted).or(self.chunk_bytes);
+        let exactly = |bytes| ChunkBytes { bytes, exact: true };
+        let between = |from: Counted| {
+            ratio(now.bytes - from.bytes, now.chunks - from.chunks)
+                .filter(|bytes| now.chunks - from.chunks >= ENOUGH && *bytes > 0.0)
+        };
+        // An engine that began with the stream stood still at its beginning.
+        let from = self.still.or((first == Counted::default()).then_some(first));
+        let at_rest = from.filter(|_| still).and_then(between).filter(|bytes| bytes.fract() == 0.0);
+        if still {
+            self.still = Some(now);
+        }
+        let known = self.chunk.filter(|chunk| chunk.exact);
+        let estimate = || between(first).map(|bytes| ChunkBytes { bytes, exact: false });
+        self.chunk = self.stated.or(at_rest).map(exactly).or(known).or_else(estimate).or(self.chunk);
     }
 
     /// A whole number, since bytes of a chunk that were only reckoned would let it fall.
@@ -165,9 +260,28 @@ impl Account {
         if engine.external_queries.is_none() || engine.external_hits.is_none() {
             return Err("the page does not count the tokens that the connector was asked for");
         }
-        let slots = resident.and_then(|resident| resident.slots);
-        self.window
-            .predict(slots.ok_or("the slots of the tier are not known: they need its size and the bytes of a chunk")?)
+        let resident = resident.ok_or("nothing is told of the tier: see /debug")?;
+        if resident.shown.is_some() {
+            return Err("the event stream shows another size of the tier than the one that was given");
+        }
+        self.window.predict(resident.slots.ok_or(match resident.chunk {
+            Some(_) => "the size of the tier is not known: give it with --tier.size",
+            None => "the bytes of a chunk are not known yet",
+        })?)
+    }
+}
+
+impl Evictions {
+    fn note(&mut self, view: &View, resident: Option<Resident>, storing: f64) {
+        let slots = resident.and_then(|resident| resident.slots).filter(|_| view.bounds.full && view.bounds.is_exact());
+        let room = slots.map_or(0.0, |slots| slots * (1.0 - storing) - 1.0);
+        let suspect = room > view.most as f64;
+        if suspect && self.suspect {
+            self.at = Some(view.most as f64);
+        } else if slots.is_some() && !suspect {
+            self.at = None;
+        }
+        self.suspect = suspect;
     }
 }
 
@@ -210,6 +324,27 @@ mod tests {
         Some(Size { fact: Fact::new(bytes, "test"), source: SizeSource::Flag })
     }
 
+    /// What is known of the bytes of a chunk, and whether exactly.
+    fn chunk(ledger: &Ledger, status: &Arc<Status>) -> (f64, bool) {
+        let chunk = ledger.streams(&[Arc::clone(status)])[0].chunk.unwrap();
+        (chunk.bytes, chunk.exact)
+    }
+
+    /// A stream that leaves nothing open, of chunks of 100 bytes.
+    fn stream(bounds: Bounds) -> Stream {
+        let chunk = Some(ChunkBytes { bytes: 100.0, exact: true });
+        Stream {
+            rank: 0,
+            bounds,
+            several_groups: false,
+            chunk,
+            chunk_tokens: None,
+            most: 0,
+            evicts_at: None,
+            resets: Some(0.0),
+        }
+    }
+
     fn exactly(chunks: u64) -> Bounds {
         Bounds { sure: chunks, possible: chunks, ..Bounds::default() }
     }
@@ -218,10 +353,10 @@ mod tests {
     fn bytes_of_a_chunk_follow_from_what_page_and_stream_counted() {
         let mut ledger = Ledger::default();
         let status = status(20, true, exactly(20));
-        assert_eq!(ledger.streams(&[Arc::clone(&status)])[0].chunk_bytes, None);
+        assert_eq!(ledger.streams(&[Arc::clone(&status)])[0].chunk, None);
         ledger.note(&engine(2000.0), &status, None, LIMITS);
         // 2000 bytes ÷ 20 chunks, both since the engine's start.
-        assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
+        assert_eq!(chunk(&ledger, &status), (100.0, false));
     }
 
     #[test]
@@ -231,7 +366,7 @@ mod tests {
         engine.tiers[0].promoted = fact(500.0);
         ledger.note(&engine, &status, None, LIMITS);
         // 15 chunks from the GPU and 5 promoted, of 100 bytes each.
-        assert_eq!(ledger.streams(&[status])[0].chunk_bytes, Some(100.0));
+        assert_eq!(chunk(&ledger, &status), (100.0, false));
     }
 
     #[test]
@@ -265,9 +400,9 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.note(&engine(9000.0), &status(5, false, exactly(5)), None, LIMITS);
         let later = status(25, false, exactly(25));
-        assert_eq!(ledger.streams(&[Arc::clone(&later)])[0].chunk_bytes, None);
+        assert_eq!(ledger.streams(&[Arc::clone(&later)])[0].chunk, None);
         ledger.note(&engine(11_000.0), &later, None, LIMITS);
-        assert_eq!(ledger.streams(&[later])[0].chunk_bytes, Some(100.0));
+        assert_eq!(chunk(&ledger, &later), (100.0, false));
     }
 
     #[test]
@@ -278,7 +413,10 @@ mod tests {
         // The page's counters are back at the beginning, and the stream has not noticed.
         ledger.note(&engine(0.0), &old, None, LIMITS);
         assert_eq!(ledger.streams(&[old]), []);
-        assert_eq!(ledger.streams(&[status(1, true, exactly(1))]).len(), 1);
+        let View { fold, .. } = View::default();
+        let mut anew = (*status(1, true, exactly(1))).clone();
+        anew.view.as_mut().unwrap().fold = fold + 1;
+        assert_eq!(ledger.streams(&[Arc::new(anew)]).len(), 1);
     }
 
     #[test]
@@ -290,8 +428,7 @@ mod tests {
     #[test]
     fn chunks_become_bytes_and_a_full_tier_with_strangers_has_a_known_number() {
         let engine = engine(0.0);
-        let stream = |bounds| Stream { rank: 0, bounds, chunk_bytes: Some(100.0), several_groups: false };
-        let told = |bounds| resident(&engine.tiers[0], size(1000.0), Some(&stream(bounds))).unwrap();
+        let told = |bounds| resident(&engine, &engine.tiers[0], size(1000.0), Some(&stream(bounds))).unwrap();
         // Four chunks of 100 bytes, and a quarter of 1000 bytes on its way in.
         let exact = told(exactly(4));
         assert_eq!(exact.bytes(), (Some(400.0), Some(400.0)));
@@ -306,12 +443,11 @@ mod tests {
     #[test]
     fn another_connector_and_another_tier_are_not_measured() {
         let mut engine = engine(0.0);
-        let stream = Stream { rank: 0, bounds: exactly(4), chunk_bytes: Some(100.0), several_groups: false };
+        let stream = stream(exactly(4));
         engine.tiers[0].bounded_by_stores = false;
-        assert_eq!(resident(&engine.tiers[0], size(1000.0), Some(&stream)), None);
-        let disk = engine.tier_or_insert("1:fs", Medium::Disk, "OffloadingConnector");
-        disk.bounded_by_stores = true;
-        assert_eq!(resident(disk, size(1000.0), Some(&stream)), None);
+        assert_eq!(resident(&engine, &engine.tiers[0], size(1000.0), Some(&stream)), None);
+        engine.tier_or_insert("1:fs", Medium::Disk, "OffloadingConnector").bounded_by_stores = true;
+        assert_eq!(resident(&engine, &engine.tiers[1], size(1000.0), Some(&stream)), None);
     }
 
     #[test]

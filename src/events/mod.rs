@@ -20,6 +20,7 @@
 //! | `ranks`, `identity` | order of last use; keys, sampling, sizes of tables | pure |
 //! | [`sizing`] | from distances to predicted shares, over a window | pure |
 //! | [`resident`] | chunks into bytes and shares | pure |
+//! | `resets` | resets of the page held against clears of the stream | pure |
 //! | [`ledger`] | stream and pages brought together, scrape by scrape | pure |
 //! | [`explain`] | the paragraphs of `/debug` | pure |
 //! | [`families`] | the families of all this | pure |
@@ -38,6 +39,7 @@ mod msgpack;
 pub mod probe;
 mod ranks;
 mod reader;
+mod resets;
 mod residency;
 pub mod resident;
 mod sequence;
@@ -47,7 +49,6 @@ pub mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -56,12 +57,12 @@ use std::time::Duration;
 pub use address::Address;
 pub use residency::{Bounds, Reset};
 use resident::Peers;
-pub use resident::Resident;
+pub use resident::{Resident, Shown};
 
 use crate::family::Family;
 use crate::model::{Engine, EngineId};
 use crate::settings::Stream;
-use fold::View;
+use fold::{Doubt, View};
 use ledger::{Ledger, Limits, Told};
 use reader::Reader;
 
@@ -112,7 +113,8 @@ pub struct Status {
     pub endpoint: String,
     /// Connected and subscribed.
     pub up: bool,
-    /// What was missed has been asked for: the view is of now.
+    /// The view is of now: what came over this connection, or what was replayed, goes on where the view ended. Between a
+    /// connection and that proof another engine may be behind the address.
     pub current: bool,
     /// Why not, as one word and in words.
     pub failure: Option<(&'static str, String)>,
@@ -141,15 +143,26 @@ pub struct Events {
 
 struct Slot {
     shared: Arc<Shared>,
-    /// Its thread ends once this is gone.
-    _alive: Sender<()>,
+    /// Its thread ends once this is gone; what is sent wakes it where it waits to connect again.
+    alive: Sender<()>,
 }
 
 /// What thread and scrapes share: each side takes the lock for the time of a pointer.
 #[derive(Default)]
 struct Shared {
     status: Mutex<Arc<Status>>,
-    slots: AtomicU64,
+    hints: Mutex<Hints>,
+}
+
+/// What the pages tell the thread that follows the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Hints {
+    /// Slots of the tier, and whether the engine says so.
+    slots: Option<(u64, bool)>,
+    /// A reset that the page counted, for the fold of that number.
+    doubt: Option<(u64, Doubt)>,
+    /// The fold of that number is of an engine that is no more.
+    outlived: Option<u64>,
 }
 
 impl Shared {
@@ -157,8 +170,8 @@ impl Shared {
         *lock(&self.status) = Arc::new(status);
     }
 
-    fn slots(&self) -> Option<u64> {
-        Some(self.slots.load(Ordering::Relaxed)).filter(|slots| *slots > 0)
+    fn hints(&self) -> Hints {
+        *lock(&self.hints)
     }
 }
 
@@ -194,15 +207,26 @@ impl Events {
     pub fn meet(&self, statuses: &[Arc<Status>], engines: &[Engine], residents: &[(EngineId, Resident)]) -> Vec<Told> {
         let mut ledger = lock(&self.ledger);
         let mut told = Vec::new();
+        if !engines.is_empty() {
+            self.wake(statuses);
+        }
         for engine in engines {
             let Some(at) = ledger::status_of(statuses, &engine.id, peers_of(engine, engines)) else { continue };
             let resident = residents.iter().find(|(id, _)| *id == engine.id).map(|(_, resident)| *resident);
-            if let Some(slots) = resident.and_then(|resident| resident.slots) {
-                self.slots[at].shared.slots.store(slots as u64, Ordering::Relaxed);
-            }
             told.push(ledger.note(engine, &statuses[at], resident, self.limits));
+            let slots = resident.and_then(|resident| resident.room());
+            let (doubt, outlived) = ledger.hints(&statuses[at]);
+            *lock(&self.slots[at].shared.hints) = Hints { slots, doubt, outlived };
         }
         told
+    }
+
+    /// An engine whose page answers publishes too: streams that are down are tried again at once.
+    fn wake(&self, statuses: &[Arc<Status>]) {
+        for (slot, _) in self.slots.iter().zip(statuses).filter(|(_, status)| !status.up) {
+            // A thread that could not be started hears nothing.
+            let _ = slot.alive.send(());
+        }
     }
 
     /// By how much predictions may be off to be shown.
@@ -236,6 +260,6 @@ impl Slot {
             let failure = Some(("internal", format!("no thread could be started: {error}")));
             shared.tell(Status { endpoint: endpoint.link.to_string(), failure, ..Status::default() });
         }
-        Slot { shared, _alive: alive }
+        Slot { shared, alive }
     }
 }

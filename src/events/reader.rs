@@ -4,6 +4,11 @@
 //! After each connection, and at each gap, the replay endpoint is asked for everything from the next number on. The
 //! replay itself may have holes (a full queue drops messages): it is asked again from the first one. What no replay
 //! gives back is a gap, and the fold goes on with bounds.
+//!
+//! Behind an address that is connected to again there may be another engine, whose tier is empty. So after a connection
+//! nothing is told as being of now until something shows that the stream goes on: a batch that came over it; or the
+//! replay, which is asked from the last batch that is known on and has to give that very batch, with its time, back.
+//! One that has nothing from there on is another engine's, since a publisher keeps its last batches.
 
 use std::any::Any;
 use std::net::{TcpListener, TcpStream};
@@ -32,6 +37,16 @@ const REPLAY_ROUNDS: u32 = 8;
 /// A message whose numbers say that the replay is over.
 const REPLAY_END: u64 = u64::MAX;
 
+/// What a replay was.
+enum Replayed {
+    /// Everything up to now.
+    Whole,
+    /// Something was lost on the way.
+    Holes,
+    /// The history of another publisher than the one that was followed.
+    Another,
+}
+
 /// Why a session ended.
 enum End {
     /// The exporter ends.
@@ -54,6 +69,10 @@ pub(super) struct Reader {
     budget: usize,
     fold: Option<Fold>,
     sequence: Sequence,
+    /// Folds that were begun.
+    folds: u64,
+    /// An engine was followed before this one: what it had published when it was first met is missing.
+    succeeds: bool,
     batch: Batch,
     status: Status,
     told: Instant,
@@ -69,6 +88,8 @@ impl Reader {
             budget,
             fold: None,
             sequence: Sequence::default(),
+            folds: 0,
+            succeeds: false,
             batch: Batch::default(),
             status,
             told: Instant::now(),
@@ -85,7 +106,7 @@ impl Reader {
             let end = catch_unwind(AssertUnwindSafe(|| self.session(stop)));
             let End::Stop = end.unwrap_or_else(|panic| self.broken(panic.as_ref())) else {
                 wait = if self.status.batches > batches { FIRST_WAIT } else { (wait * 2).min(LONGEST_WAIT) };
-                if stop.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
+                if !rest(stop, wait) {
                     return;
                 }
                 continue;
@@ -171,8 +192,8 @@ impl Reader {
         (self.status.up, self.status.current, self.status.failure) = (true, false, None);
         tracing::info!(endpoint = self.status.endpoint, "following events");
         self.tell();
-        self.replay()?;
-        (self.status.current, self.dirty) = (true, true);
+        let whole = self.replay(true);
+        (self.status.current, self.dirty) = (whole || self.fold.is_none(), true);
         Ok(())
     }
 
@@ -180,14 +201,14 @@ impl Reader {
         let wait = if self.dirty { BUSY } else { QUIET };
         match socket.receive(wait)? {
             None => {
-                self.learn_slots();
+                self.heed();
                 self.tell_if_dirty();
             }
             Some(message) => {
                 let seq = number(&message).ok_or(Fault::Protocol("a message has no sequence number"))?;
                 let payload = message.from_end(0).unwrap_or_default();
                 self.batch.decode(payload).map_err(End::Malformed)?;
-                self.live(seq)?;
+                self.live(seq);
                 if self.told.elapsed() > BUSY || !socket.has_more() {
                     self.tell_if_dirty();
                 }
@@ -197,102 +218,135 @@ impl Reader {
     }
 
     /// A batch of the live stream, decoded.
-    fn live(&mut self, seq: u64) -> Result<(), End> {
+    fn live(&mut self, seq: u64) {
         match self.sequence.live(seq, self.batch.at) {
-            Verdict::Known => return Ok(()),
-            Verdict::Next => {}
+            Verdict::Known | Verdict::Next => {}
             Verdict::Restart => {
-                tracing::info!(endpoint = self.status.endpoint, seq, "the engine has restarted");
-                self.fold = None;
-                self.sequence = Sequence::default();
-                self.catch_up(seq)?;
+                self.restarted();
+                self.catch_up(seq);
             }
-            Verdict::Missing(_) => self.catch_up(seq)?,
+            Verdict::Missing(_) => self.catch_up(seq),
         }
         if seq >= self.sequence.next() {
             self.take(seq);
+            self.status.lag = Some(now() - self.batch.at);
         }
-        self.status.lag = Some(now() - self.batch.at);
-        Ok(())
+        self.dirty |= !std::mem::replace(&mut self.status.current, true);
+    }
+
+    /// The batches are another engine's than before: nothing of what was known holds.
+    fn restarted(&mut self) {
+        tracing::info!(endpoint = self.status.endpoint, "the engine has restarted");
+        self.succeeds |= self.fold.take().is_some();
+        self.sequence = Sequence::default();
+        (self.status.last_seq, self.dirty) = (None, true);
     }
 
     /// Asks for what is missing before the batch at hand; what nobody has is a gap.
-    fn catch_up(&mut self, seq: u64) -> Result<(), End> {
+    fn catch_up(&mut self, seq: u64) {
         let waiting = std::mem::take(&mut self.batch);
         self.status.current = false;
-        let outcome = if seq > self.sequence.next() { self.replay() } else { Ok(()) };
+        if seq > self.sequence.next() {
+            self.replay(false);
+        }
         self.batch = waiting;
-        outcome?;
         if seq > self.sequence.next() {
             self.gap(seq);
         }
-        (self.status.current, self.dirty) = (true, true);
-        Ok(())
     }
 
     /// Takes in the batch at hand.
     fn take(&mut self, seq: u64) {
-        let late = seq > 0;
-        let fold = self.fold.get_or_insert_with(|| Fold::new(late, self.budget));
+        let fold = self.fold.get_or_insert_with(|| {
+            self.folds += 1;
+            Fold::new(seq > 0, self.budget).numbered(self.folds)
+        });
         fold.apply(&self.batch);
-        self.learn_slots();
         self.sequence.took(seq, self.batch.at);
         self.status.batches += 1;
         self.status.last_seq = Some(seq);
         self.dirty = true;
+        self.heed();
     }
 
-    fn learn_slots(&mut self) {
-        if let (Some(fold), Some(slots)) = (&mut self.fold, self.shared.slots()) {
-            self.dirty |= fold.fits(slots);
+    /// Takes in what the pages told.
+    fn heed(&mut self) {
+        let (Some(fold), hints) = (&mut self.fold, self.shared.hints()) else { return };
+        if hints.outlived == Some(fold.number()) {
+            return self.restarted();
+        }
+        if let Some((slots, stated)) = hints.slots {
+            self.dirty |= fold.fits(slots, stated);
+        }
+        if let Some((_, doubt)) = hints.doubt.filter(|(of, _)| *of == fold.number()) {
+            self.dirty |= fold.doubt(doubt);
         }
     }
 
-    /// The batches up to this one are lost. Before the first one there is nothing to lose: the exporter is late.
+    /// The batches up to this one are lost. The first engine that is met may be in the middle of its life: then the
+    /// exporter is late, and nothing is lost. Of one that took the place of another the beginning was to be had.
     fn gap(&mut self, upto: u64) {
-        let next = self.sequence.next();
-        if let Some(fold) = &mut self.fold {
-            fold.lost();
-            self.status.gaps += 1;
-            tracing::warn!(
-                endpoint = self.status.endpoint,
-                from = next,
-                upto,
-                "events are missing: residency has bounds only"
-            );
+        match &mut self.fold {
+            Some(fold) => fold.lost(),
+            None if self.succeeds => {}
+            None => {
+                tracing::info!(
+                    endpoint = self.status.endpoint,
+                    upto,
+                    "the engine has published before: what it stored before is not known"
+                );
+                return;
+            }
         }
+        self.status.gaps += 1;
+        let from = self.sequence.next();
+        tracing::warn!(endpoint = self.status.endpoint, from, upto, "events are missing: residency has bounds only");
     }
 
-    /// Asks the replay endpoint for everything from the next number on. That it cannot be asked costs no more than
-    /// the batches that it would have given.
-    fn replay(&mut self) -> Result<(), End> {
-        let Some(at) = self.endpoint.replay.clone() else { return Ok(()) };
+    /// Asks the replay endpoint for everything from the next number on; where the connection is new (`proving`), from
+    /// the last one that is known. Whether it gave everything up to now. That it cannot be asked costs no more than the
+    /// batches that it would have given.
+    fn replay(&mut self, proving: bool) -> bool {
+        let Some(at) = self.endpoint.replay.clone() else { return false };
+        let mut known = self.sequence.last().filter(|_| proving);
         for _ in 0..REPLAY_ROUNDS {
-            match self.replay_once(&at) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
+            match self.replay_once(&at, known) {
+                Ok(Replayed::Whole) => return true,
+                Ok(Replayed::Holes) => {}
+                Ok(Replayed::Another) => self.restarted(),
                 Err(fault) => {
                     *self.status.errors.entry("replay").or_default() += 1;
                     tracing::warn!(endpoint = self.status.endpoint, replay = %at, "no replay: {fault}");
-                    return Ok(());
+                    return false;
                 }
             }
+            known = None;
         }
-        Ok(())
+        false
     }
 
-    /// One question and its answers. Whether all of them came in a row.
-    fn replay_once(&mut self, at: &Address) -> Result<bool, Fault> {
+    /// One question and its answers: from the batch after the last one on, or from that one itself if it is `known`.
+    fn replay_once(&mut self, at: &Address, known: Option<u64>) -> Result<Replayed, Fault> {
         let mut socket = Socket::connect(at, Kind::Dealer)?;
         let from = self.sequence.next();
-        socket.send(&[b"", &from.to_be_bytes()])?;
-        let mut whole = true;
+        socket.send(&[b"", &known.unwrap_or(from).to_be_bytes()])?;
+        let (mut whole, mut known) = (true, known);
         loop {
             let message = socket.receive(REPLAY_SILENCE)?.ok_or(Fault::Silent)?;
             let seq = number(&message).ok_or(Fault::Protocol("an answer has no sequence number"))?;
             let payload = message.from_end(0).unwrap_or_default();
             if seq == REPLAY_END && payload.is_empty() {
-                return Ok(whole);
+                return Ok(match (known, whole) {
+                    (Some(_), _) => Replayed::Another,
+                    (None, true) => Replayed::Whole,
+                    (None, false) => Replayed::Holes,
+                });
+            }
+            if known.take_if(|known| seq >= *known) == Some(seq) {
+                let same = self.batch.decode(payload).is_ok() && self.sequence.ended_with(seq, self.batch.at);
+                if !same {
+                    return Ok(Replayed::Another);
+                }
             }
             let next = self.sequence.next();
             // A hole at the very beginning is history that the engine has dropped; a later one was lost on the way.
@@ -340,6 +394,19 @@ fn number(message: &Message<'_>) -> Option<u64> {
 
 fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// Waits before the next attempt to connect; less where a page that answers says that the engine is there. `false` when
+/// the exporter ends.
+fn rest(stop: &Receiver<()>, mut wait: Duration) -> bool {
+    let began = Instant::now();
+    loop {
+        match stop.recv_timeout(wait.saturating_sub(began.elapsed())) {
+            Ok(()) => wait = wait.min(FIRST_WAIT),
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
 }
 
 /// Waits for a publisher to connect.

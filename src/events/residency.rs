@@ -7,6 +7,9 @@
 //! The history is cut into **eras** by what is not known at their borders ([`Border`]). A chunk belongs to the era
 //! in which it was stored; it is surely there while every border since is closed. Two numbers bound the truth: the
 //! chunks that are surely there, and those that may be.
+//!
+//! A full tier tells more. It has to evict for each chunk that it takes, and an eviction is announced before the store
+//! that caused it: so more stores than were under way, and no eviction before them, tell that it was emptied.
 
 use super::identity::{Key, Map, Sampling, map_bytes};
 
@@ -15,7 +18,10 @@ use super::identity::{Key, Map, Sampling, map_bytes};
 enum Border {
     /// The GPU pool was cleared, the tier perhaps with it.
     Cleared,
-    /// The era before it is the batch of a clear: whether its stores came before or after is not known.
+    /// The engine's page counted a reset that the stream did not announce.
+    Doubt,
+    /// Whether the stores of the era before it came before or after a reset is not known: it is the batch of a clear, or
+    /// the time in which the tier was emptied without a word.
     Fog,
     /// Batches were lost.
     Gap,
@@ -45,10 +51,19 @@ impl Reset {
 /// What a store or a removal did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Effect {
-    /// The tier was emptied before: with the last clear, or silently just before this batch.
-    pub(super) emptied: Option<Reset>,
+    /// The tier was emptied before.
+    pub(super) emptied: Option<Emptied>,
     /// Seconds since the store of the chunk that was removed, where that is known.
     pub(super) age: Option<f64>,
+}
+
+/// When the tier was emptied, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Emptied {
+    /// At the last clear of the GPU pool, or where the page told of a reset.
+    AtBorder,
+    /// Some time before this batch.
+    Before,
 }
 
 /// The bounds at one moment.
@@ -78,6 +93,14 @@ struct Chunk {
     stored: u32,
 }
 
+/// How many chunks the tier has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slots {
+    pub(super) count: u64,
+    /// The engine says so; else the operator does, who may be wrong.
+    pub(super) stated: bool,
+}
+
 /// Ages are kept in steps of 1/64 second, which lasts for two years.
 const TICKS: f64 = 64.0;
 
@@ -93,6 +116,20 @@ pub(super) struct Residency {
     /// A chunk was removed that we did not know.
     strangers_left: bool,
     full: bool,
+    /// Ticks of the last batch but this one that evicted anything, and whether this one does.
+    evicted: u32,
+    evicting: bool,
+    /// Slots of the tier, as far as anybody says.
+    slots: Option<Slots>,
+    /// The tier was full at the last border, every chunk in it was known, and it has not evicted since.
+    was_full: bool,
+    /// The page told of a reset, and nothing was stored since.
+    in_doubt: bool,
+    /// Most chunks that were surely there at once, since the last reset or gap.
+    most: u64,
+    /// Everything stored before these ticks is gone, and how many chunks have told more of it than was acted upon.
+    gone: u32,
+    told_of_gone: u64,
     /// In the batch at hand: what it stored, and whether it holds a clear.
     fresh: Vec<Key>,
     stored_now: u64,
@@ -113,6 +150,14 @@ impl Residency {
             strangers,
             strangers_left: false,
             full: false,
+            evicted: 0,
+            evicting: false,
+            slots: None,
+            was_full: false,
+            in_doubt: false,
+            most: 0,
+            gone: 0,
+            told_of_gone: 0,
             fresh: Vec::new(),
             stored_now: 0,
             clearing: false,
@@ -125,39 +170,85 @@ impl Residency {
 
     /// A batch of that time begins.
     pub(super) fn begin(&mut self, at: f64) {
+        if std::mem::take(&mut self.evicting) {
+            self.evicted = self.ticks();
+        }
         self.at = at;
         self.origin.get_or_insert(at);
         self.fresh.clear();
         self.stored_now = 0;
-        if std::mem::take(&mut self.clearing) {
-            self.cut(Border::Fog);
-        }
+        self.end_clear();
+        self.forget_gone();
         self.forget_empty_eras();
+    }
+
+    /// The batch ends.
+    pub(super) fn end(&mut self) {
+        let bounds = self.bounds();
+        if bounds.is_exact() {
+            self.most = self.most.max(bounds.sure);
+        }
     }
 
     /// The GPU pool was cleared.
     pub(super) fn cleared(&mut self) {
-        self.full = false;
-        if !self.clearing {
-            self.clearing = true;
-            self.cut(Border::Cleared);
+        if self.clearing {
+            return;
         }
+        // It announces the reset that the page told of, if nothing was stored since.
+        self.withdraw_doubt();
+        self.border(Border::Cleared);
+        self.clearing = true;
+    }
+
+    /// The page counted a reset that the stream did not announce: it took place at that time or later.
+    pub(super) fn doubt(&mut self, since: f64) {
+        self.end_clear();
+        if self.in_doubt {
+            return;
+        }
+        let (present, since) = (self.counts.len() - 1, self.ticks_at(since));
+        self.border(Border::Doubt);
+        // When a chunk was stored is known only of those that are kept as such.
+        let all = self.sampling.weight() > 1;
+        let mut moved = 0;
+        for chunk in self.chunks.values_mut() {
+            if chunk.era as usize == present && (all || chunk.stored >= since) {
+                chunk.era += 1;
+                moved += 1;
+            }
+        }
+        moved = if all { self.counts[present] } else { moved };
+        self.counts[present] -= moved;
+        self.counts[present + 1] += moved;
+        self.cut(Border::Fog);
+        self.in_doubt = true;
     }
 
     /// Batches were lost: anything may have happened to what was there, and anything may have come.
     pub(super) fn lost(&mut self) {
-        self.cut(Border::Gap);
+        self.border(Border::Gap);
         self.strangers = true;
         self.strangers_left = true;
-        self.full = false;
+        self.was_full = false;
     }
 
-    /// So many chunks fit: where all of them are known, there are no strangers. Whether this shows that there never
-    /// were any: none was removed either.
-    pub(super) fn fits(&mut self, slots: u64) -> bool {
-        let complete = self.strangers && self.bounds().sure >= slots;
-        self.strangers &= !complete;
-        complete && !self.strangers_left
+    /// So many chunks fit. Where the engine says so and all of them are known, there is nothing else. Whether this
+    /// shows that there never was anything else: then no stranger was removed either.
+    pub(super) fn fits(&mut self, slots: Slots) -> bool {
+        self.slots = Some(slots);
+        let complete = slots.stated && !self.bounds().is_exact() && self.bounds().sure >= slots.count;
+        if !complete {
+            return false;
+        }
+        let sure_from = self.sure_from();
+        self.empty_before(sure_from);
+        std::mem::take(&mut self.strangers) && !self.strangers_left
+    }
+
+    /// Most chunks that were surely in the tier at once, since the last reset or gap.
+    pub(super) fn most(&self) -> u64 {
+        self.most
     }
 
     pub(super) fn contains(&self, key: Key) -> bool {
@@ -166,15 +257,17 @@ impl Residency {
 
     /// The chunk is in the tier from now on.
     pub(super) fn stored(&mut self, key: Key) -> Effect {
-        let known = self.chunks.get(&key).filter(|_| !self.fresh.contains(&key)).map(|chunk| chunk.era as usize);
-        let emptied = known.and_then(|era| self.judge_store(era));
+        let known = self.chunks.get(&key).copied().filter(|_| !self.fresh.contains(&key));
+        let emptied = known.and_then(|chunk| self.judge_store(chunk));
         self.insert(key);
-        Effect { emptied, age: None }
+        Effect { emptied: emptied.or_else(|| self.judge_room()), age: None }
     }
 
     /// The chunk has left the tier.
     pub(super) fn removed(&mut self, key: Key) -> Effect {
         self.full = !self.clearing;
+        self.evicting = true;
+        self.was_full &= self.clearing;
         if let Some(chunk) = self.chunks.remove(&key) {
             self.uncount(chunk.era as usize);
             if !self.clearing {
@@ -193,7 +286,7 @@ impl Residency {
 
     pub(super) fn bounds(&self) -> Bounds {
         let possible = self.counts.iter().sum();
-        let sure = self.counts[self.sure_from()..].iter().sum();
+        let sure = if self.clearing { 0 } else { self.counts[self.sure_from()..].iter().sum() };
         Bounds { sure, possible, strangers: self.strangers, full: self.full }
     }
 
@@ -213,6 +306,7 @@ impl Residency {
     }
 
     fn insert(&mut self, key: Key) {
+        self.in_doubt = false;
         let era = self.counts.len() - 1;
         if self.sampling.takes(key) {
             let stored = self.ticks();
@@ -226,7 +320,11 @@ impl Residency {
     }
 
     fn ticks(&self) -> u32 {
-        ((self.at - self.origin.unwrap_or(self.at)) * TICKS) as u32
+        self.ticks_at(self.at)
+    }
+
+    fn ticks_at(&self, at: f64) -> u32 {
+        ((at - self.origin.unwrap_or(at)) * TICKS) as u32
     }
 
     fn uncount(&mut self, era: usize) {
@@ -250,48 +348,132 @@ impl Residency {
         self.borders.iter().rposition(|border| *border != Border::Closed).map_or(0, |border| border + 1)
     }
 
-    /// A chunk of this era that was held for resident is stored again, so it was not there: the reset that this
-    /// tells of, if it tells of one.
-    fn judge_store(&mut self, era: usize) -> Option<Reset> {
-        let since = &self.borders[era..];
-        let first = since.iter().find(|border| **border != Border::Closed);
-        let reset = match first {
-            // What came beside a clear proves nothing.
-            _ if self.clearing => return None,
-            // Its own store may lie beside the clear, or its removal among what was lost.
-            Some(Border::Fog | Border::Gap) => return None,
-            Some(_) if since.contains(&Border::Gap) => return None,
-            Some(_) => Reset::Tier,
-            None => Reset::Silent,
-        };
-        match reset {
-            Reset::Tier => self.empty_since(era),
-            _ => self.empty_silently(),
+    /// A border at which the tier may have been emptied. What is known of a full one goes on to what follows.
+    fn border(&mut self, border: Border) {
+        self.was_full = self.full && self.bounds().is_exact();
+        (self.full, self.in_doubt) = (false, false);
+        self.most = 0;
+        self.cut(border);
+    }
+
+    /// What the batch of a clear stored is an era of its own.
+    fn end_clear(&mut self) {
+        if std::mem::take(&mut self.clearing) {
+            self.cut(Border::Fog);
         }
-        self.resets.push(reset);
-        Some(reset)
     }
 
-    /// No chunk from before the first open border since this era is there.
-    fn empty_since(&mut self, era: usize) {
+    /// Takes back the two last borders, where they are what the page told of: nothing was stored since. The first of
+    /// them may be gone with all that was before it.
+    pub(super) fn withdraw_doubt(&mut self) {
+        if !std::mem::take(&mut self.in_doubt) {
+            return;
+        }
+        for border in [Border::Fog, Border::Doubt] {
+            if self.borders.last() == Some(&border) {
+                self.borders.pop();
+                let last = self.counts.pop().unwrap_or(0);
+                self.counts.last_mut().into_iter().for_each(|count| *count += last);
+            }
+        }
+        let present = self.counts.len() - 1;
+        self.chunks.values_mut().for_each(|chunk| chunk.era = chunk.era.min(present as u32));
+        self.full |= self.was_full;
+    }
+
+    /// A chunk that was held for resident is stored again, so it was not there: the tier was emptied after its store.
+    fn judge_store(&mut self, chunk: Chunk) -> Option<Emptied> {
+        let (era, since) = (chunk.era as usize, &self.borders[chunk.era as usize..]);
+        // What came beside a clear proves nothing; what is missing may have been a removal.
+        if self.clearing || since.contains(&Border::Gap) {
+            return None;
+        }
+        match since.iter().find(|border| **border != Border::Closed) {
+            Some(Border::Cleared) => Some(self.judged(Reset::Tier, era)),
+            Some(Border::Doubt) => Some(self.judged(Reset::Silent, era)),
+            // When within the fog is told by the chunks of it that come again.
+            Some(_) => {
+                self.gone = self.gone.max(chunk.stored);
+                self.told_of_gone += 1;
+                self.strangers = false;
+                None
+            }
+            None => {
+                self.empty_silently(chunk.stored);
+                Some(Emptied::Before)
+            }
+        }
+    }
+
+    /// A tier that was full takes more than was under way into it without evicting: it was emptied.
+    fn judge_room(&mut self) -> Option<Emptied> {
+        let (present, before) = self.counts.split_last()?;
+        let (before, slots) = (before.iter().sum::<u64>(), self.slots?);
+        let known = slots.stated || before == slots.count;
+        if !self.was_full || self.clearing || !known || before > slots.count || *present <= slots.count - before {
+            return None;
+        }
+        self.was_full = false;
+        let first = self.borders.iter().position(|border| *border != Border::Closed)?;
+        let reset = if self.borders[first] == Border::Cleared { Reset::Tier } else { Reset::Silent };
+        Some(self.judged(reset, first))
+    }
+
+    /// The tier was emptied at the first open border since this era.
+    fn judged(&mut self, reset: Reset, era: usize) -> Emptied {
         let open = self.borders[era..].iter().position(|border| *border != Border::Closed);
-        let last = era + open.unwrap_or(0);
-        self.chunks.retain(|_, chunk| chunk.era as usize > last);
-        self.counts[..=last].fill(0);
-        self.borders[..=last].fill(Border::Closed);
+        self.empty_before(era + open.unwrap_or(0) + 1);
         self.strangers = false;
+        self.was_full = false;
+        self.resets.push(reset);
+        Emptied::AtBorder
     }
 
-    /// Nothing is there but what this batch stored.
-    fn empty_silently(&mut self) {
-        let fresh: Vec<(Key, Chunk)> =
-            self.fresh.iter().filter_map(|key| Some((*key, *self.chunks.get(key)?))).collect();
-        self.chunks.clear();
-        self.borders.clear();
-        self.counts = vec![self.stored_now];
-        self.chunks.extend(fresh.into_iter().map(|(key, chunk)| (key, Chunk { era: 0, ..chunk })));
-        self.strangers = false;
-        self.full = false;
+    /// No chunk of an era before this one is there.
+    fn empty_before(&mut self, era: usize) {
+        self.chunks.retain(|_, chunk| chunk.era as usize >= era);
+        self.counts[..era].fill(0);
+        self.borders[..era].fill(Border::Closed);
+    }
+
+    /// The tier was emptied without a word, after `stored` and before this batch; if it was full, after its last
+    /// eviction too: else it would have been filled again by chunks of which not one was known. What was stored since
+    /// then may have come before or after.
+    fn empty_silently(&mut self, stored: u32) {
+        let gone = if self.full { stored.max(self.evicted) } else { stored };
+        let fresh: Map<()> = self.fresh.iter().map(|key| (*key, ())).collect();
+        let unkept = self.counts.iter().sum::<u64>().saturating_sub(self.chunks.len() as u64);
+        self.chunks.retain(|key, chunk| chunk.stored >= gone || fresh.contains_key(key));
+        let mut now = 0;
+        for (key, chunk) in &mut self.chunks {
+            chunk.era = u32::from(fresh.contains_key(key));
+            now += u64::from(chunk.era);
+        }
+        // Of those that are not kept as such it is not known when they were stored.
+        let unkept = unkept.saturating_sub(self.stored_now.saturating_sub(now));
+        self.borders = vec![Border::Fog];
+        self.counts = vec![self.chunks.len() as u64 - now + unkept, self.stored_now];
+        (self.strangers, self.full, self.was_full, self.most) = (false, false, false, 0);
+        self.resets.push(Reset::Silent);
+    }
+
+    /// Forgets what was stored before a chunk out of the fog that came again. Many such chunks are acted upon
+    /// together, since each time everything is looked through.
+    fn forget_gone(&mut self) {
+        let unsure: u64 = self.counts[..self.sure_from()].iter().sum();
+        if self.told_of_gone == 0 || self.told_of_gone * 8 < unsure {
+            return;
+        }
+        self.told_of_gone = 0;
+        let (gone, counts) = (self.gone, &mut self.counts);
+        self.chunks.retain(|_, chunk| {
+            let kept = chunk.stored >= gone;
+            if !kept {
+                let count = &mut counts[chunk.era as usize];
+                *count = count.saturating_sub(1);
+            }
+            kept
+        });
     }
 
     /// A chunk of this era is removed, so it was there: the tier was left alone since.
@@ -301,7 +483,8 @@ impl Residency {
         if since.iter().find(|border| **border != Border::Closed) == Some(&Border::Fog) {
             return;
         }
-        for border in since.iter_mut().filter(|border| matches!(border, Border::Cleared | Border::Fog)) {
+        let resets = |border: &&mut Border| matches!(border, Border::Cleared | Border::Doubt | Border::Fog);
+        for border in since.iter_mut().filter(resets) {
             if *border == Border::Cleared {
                 self.resets.push(Reset::Gpu);
             }
@@ -327,13 +510,17 @@ impl Residency {
 mod tests {
     use super::*;
 
-    /// Batches, each a text of events: `+a` stored, `-a` removed, `!` GPU pool cleared; `?` batches lost before it.
+    /// Batches, a second apart, each a text of events: `+a` stored, `-a` removed, `!` GPU pool cleared; `?` batches lost
+    /// before it, `~2` a reset counted before it that may have taken place in the second 2 or later.
     fn told(residency: &mut Residency, batches: &[&str]) {
         for batch in batches {
             if batch.starts_with('?') {
                 residency.lost();
             }
-            residency.begin(0.0);
+            if let Some(since) = batch.strip_prefix('~').and_then(|rest| rest.split(' ').next()) {
+                residency.doubt(since.parse().unwrap());
+            }
+            residency.begin(residency.at + 1.0);
             for event in batch.split(' ') {
                 let key = event.bytes().last().map_or(0, u64::from);
                 match event.as_bytes().first() {
@@ -343,6 +530,7 @@ mod tests {
                     _ => {}
                 }
             }
+            residency.end();
         }
     }
 
@@ -407,10 +595,93 @@ mod tests {
 
     #[test]
     fn a_chunk_that_comes_again_without_a_clear_tells_of_a_silent_reset() {
-        assert_eq!(after(&["+a +b +c", "+d +a +e"]), (3, 3, false));
+        // b and c came with a: whether before the reset or after it is not known.
+        assert_eq!(after(&["+a +b +c", "+d +a +e"]), (3, 5, false));
         assert_eq!(resets(&["+a", "+a"]), [Reset::Silent]);
         // The same chunk twice in one batch is one chunk, and no reset.
         assert_eq!((after(&["+a +a"]), resets(&["+a +a"])), ((1, 1, false), vec![]));
+    }
+
+    #[test]
+    fn when_a_silent_reset_was_is_told_by_what_comes_again() {
+        // After the store of a, before its return: c may have come before or after.
+        assert_eq!(after(&["+a", "+b", "+c", "+d +a"]), (2, 4, false));
+        // After the store of c then, so b is gone.
+        assert_eq!(after(&["+a", "+b", "+c", "+d +a", "+c", ""]), (3, 3, false));
+        assert_eq!(after(&["+a", "+b", "+c", "+d +a", "+b", ""]), (3, 4, false));
+        // A tier that was full evicted for what it took: it was emptied after its last eviction.
+        assert_eq!(after(&["+a +b +c", "-a", "+d", "+e +b"]), (2, 3, false));
+        assert_eq!(after(&["+a +b +c", "-a", "+e +b"]), (2, 2, false));
+    }
+
+    #[test]
+    fn a_reset_that_the_page_counts_leaves_open_what_was_there() {
+        assert_eq!(after(&["+a +b", "~2"]), (0, 2, false));
+        // A chunk from before comes again: it was emptied. One is removed: it was not.
+        assert_eq!(after(&["+a +b", "~2 +c"]), (1, 3, false));
+        assert_eq!(after(&["+a +b", "~2 +c", "+a"]), (2, 2, false));
+        assert_eq!(after(&["+a +b", "~2 +c", "-a"]), (2, 2, false));
+        assert_eq!(resets(&["+a +b", "~2 +c", "+a"]), [Reset::Silent]);
+        // What was stored about that time may have come before or after, and tells of itself alone.
+        assert_eq!(after(&["+a", "+b", "~2 +c"]), (1, 3, false));
+        assert_eq!(after(&["+a", "+b", "~2 +c", "+a"]), (2, 3, false));
+        assert_eq!(after(&["+a", "+b", "~2 +c", "-b"]), (1, 2, false));
+        assert_eq!(after(&["+a", "+b", "~2 +c", "+a", "+b"]), (3, 3, false));
+        // It may have been at any time.
+        assert_eq!(after(&["+a", "+b", "~-inf +c", "-a"]), (1, 2, false));
+        // Counted again with nothing stored since, it is the same question.
+        assert_eq!(after(&["+a", "~2", "~2", "~2 +c", "-a"]), (1, 1, false));
+    }
+
+    #[test]
+    fn a_clear_announces_the_reset_that_was_counted_before_it() {
+        for since in ["~2", "~-inf"] {
+            assert_eq!(after(&["+a +b", since, "!", "+c"]), (1, 3, false));
+            assert_eq!(resets(&["+a +b", since, "!", "+a"]), [Reset::Tier]);
+            assert_eq!(resets(&["+a +b", since, "!", "-a"]), [Reset::Gpu]);
+        }
+        // Not if something was stored between the two: then there were two.
+        assert_eq!(after(&["+a +b", "~2 +c", "!", "-c"]), (0, 2, false));
+        assert_eq!(after(&["+a +b", "~2 +c", "!", "-c", "-a"]), (1, 1, false));
+    }
+
+    /// Sure and possible chunks of a tier of three after these batches, and what its resets were judged.
+    fn of_three(batches: &[&str]) -> (u64, u64, Vec<Reset>) {
+        let mut residency = Residency::new(false);
+        residency.fits(Slots { count: 3, stated: true });
+        told(&mut residency, batches);
+        let Bounds { sure, possible, .. } = residency.bounds();
+        (sure, possible, residency.take_resets())
+    }
+
+    #[test]
+    fn a_full_tier_that_stores_without_evicting_was_emptied() {
+        let full = ["+a +b +c", "-a", "+d"];
+        let then = |batches: &[&str]| of_three(&[&full[..], batches].concat());
+        assert_eq!(then(&["!"]), (0, 3, vec![]));
+        assert_eq!(then(&["!", "+e"]), (1, 1, vec![Reset::Tier]));
+        assert_eq!(then(&["~9 +e"]), (1, 1, vec![Reset::Silent]));
+        // It evicts first: it is as full as before, whatever follows.
+        assert_eq!(then(&["!", "-b", "+e", "+f"]), (4, 4, vec![Reset::Gpu]));
+        assert_eq!(then(&["!", "-x", "+e"]), (1, 4, vec![]));
+        // What was on its way, or evicted beside the clear, needs no further eviction.
+        assert_eq!(then(&["-b", "!", "+e"]), (1, 3, vec![]));
+        assert_eq!(then(&["-b", "!", "+e", "+f"]), (2, 2, vec![Reset::Tier]));
+        assert_eq!(then(&["! -b", "+e"]), (1, 3, vec![]));
+        assert_eq!(then(&["! -b +e", "+f"]), (1, 1 + 1, vec![Reset::Tier]));
+        // One that was not full has room.
+        assert_eq!(of_three(&["+a +b", "!", "+c +d"]), (2, 4, vec![]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_there_once_the_known_fills_all_slots() {
+        assert_eq!(of_three(&["+a +b", "!", "+c +d +e"]), (3, 5, vec![]));
+        let mut residency = Residency::new(false);
+        told(&mut residency, &["+a +b", "!", "+c +d +e"]);
+        assert!(!residency.fits(Slots { count: 3, stated: false }), "the operator may be wrong");
+        assert_eq!((residency.bounds().sure, residency.bounds().possible), (3, 5));
+        residency.fits(Slots { count: 3, stated: true });
+        assert_eq!((residency.bounds().sure, residency.bounds().possible), (3, 3));
     }
 
     #[test]
@@ -427,13 +698,13 @@ mod tests {
     fn strangers_are_gone_once_every_slot_is_known() {
         let mut residency = Residency::new(true);
         told(&mut residency, &["+a +b"]);
-        assert!(!residency.fits(3) && residency.bounds().strangers);
+        assert!(!residency.fits(Slots { count: 3, stated: true }) && residency.bounds().strangers);
         told(&mut residency, &["+c"]);
-        assert!(residency.fits(3), "none was ever removed, so there were none");
+        assert!(residency.fits(Slots { count: 3, stated: true }), "none was ever removed, so there were none");
         assert!(residency.bounds().is_exact());
         let mut residency = Residency::new(true);
         told(&mut residency, &["+a -x +b"]);
-        assert!(!residency.fits(2), "there was one, and it has left");
+        assert!(!residency.fits(Slots { count: 2, stated: true }), "there was one, and it has left");
         assert!(residency.bounds().is_exact());
     }
 }

@@ -1,8 +1,8 @@
 //! Chunks into bytes: what a stream says of a tier, in the units of the page. Pure.
 
 use crate::bound::Fill;
-use crate::model::{EngineId, Size, Tier, ratio};
-use crate::settings::Stream;
+use crate::model::{Engine, EngineId, Fact, Size, SizeSource, Tier, ratio};
+use crate::settings::{ChunkBytes, Stream};
 
 /// What is in a tier, in bytes and as a share of its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,35 +13,73 @@ pub struct Resident {
     /// Nothing is left open.
     pub exact: bool,
     /// Bytes of one chunk.
-    pub chunk_bytes: Option<f64>,
+    pub chunk: Option<ChunkBytes>,
     /// Chunks that the tier holds.
     pub slots: Option<f64>,
+    /// The engine says so, and not the operator.
+    stated: bool,
+    /// Chunks that the tier holds as the stream shows it, where the size that is known says something else.
+    pub shown: Option<Shown>,
+    /// The page counts a reset that the stream has not announced.
+    pub doubted: bool,
+    /// It has evicted since it was last cleared.
+    full: bool,
     /// Bytes of the tier.
     size: Option<f64>,
     /// Bytes that unfinished stores pin.
     storing: f64,
 }
 
+/// Chunks that a tier holds, as its stream shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shown {
+    /// So many were in it at once.
+    AtLeast(f64),
+    /// With so many in it, and nothing on its way in, it evicted.
+    Evicting(f64),
+}
+
+impl Shown {
+    /// Chunks.
+    pub fn chunks(self) -> f64 {
+        let (Shown::AtLeast(chunks) | Shown::Evicting(chunks)) = self;
+        chunks
+    }
+}
+
 impl Resident {
     /// Bytes at least and at most.
     pub fn bytes(&self) -> (Option<f64>, Option<f64>) {
         // Nothing is no bytes, however large a chunk is.
-        let bytes = |chunks: Option<f64>| Some(chunks? * self.chunk_bytes.or((chunks? == 0.0).then_some(0.0))?);
+        let bytes =
+            |chunks: Option<f64>| Some(chunks? * self.chunk.map(|c| c.bytes).or((chunks? == 0.0).then_some(0.0))?);
         (bytes(Some(self.chunks.0)), bytes(self.chunks.1))
     }
 
-    /// The same as shares of the size.
+    /// The same as shares of the size, where the stream does not show another size.
     pub fn shares(&self) -> (Option<f64>, Option<f64>) {
-        let share = |bytes: Option<f64>| ratio(bytes?, self.size?);
+        let share = |bytes: Option<f64>| ratio(bytes?, self.size.filter(|_| self.shown.is_none())?);
         let (low, high) = self.bytes();
         (share(low), share(high))
     }
 
-    /// The fill where it is known to the last chunk; stores under way count, since their slots are taken.
+    /// The fill where it is known to the last chunk; stores under way count, since their slots are taken. A tier that
+    /// evicts is full: it announces an eviction before the store that takes the slot at once.
     pub fn fill(&self) -> Option<Fill> {
-        let (size, high) = (self.size?, self.bytes().1.filter(|_| self.exact)?);
-        let bytes = (high + self.storing).min(size);
+        let size = self.size.filter(|_| self.exact && self.shown.is_none())?;
+        let bytes = if self.full { size } else { (self.bytes().1? + self.storing).min(size) };
         Some(Fill::Measured { bytes: Some(bytes), share: ratio(bytes, size)? })
+    }
+
+    /// Bytes of the tier as its stream shows it, where the size says something else.
+    pub fn shown_bytes(&self) -> Option<f64> {
+        Some(self.shown?.chunks() * self.chunk?.bytes)
+    }
+
+    /// Chunks that the tier holds, and whether the engine says so: for the stream, to tell what is missing.
+    pub(super) fn room(&self) -> Option<(u64, bool)> {
+        let slots = self.slots.filter(|_| self.shown.is_none())?;
+        Some((slots as u64, self.stated))
     }
 }
 
@@ -84,30 +122,74 @@ pub fn stream_of<'a>(streams: &'a [Stream], engine: &EngineId, peers: Peers) -> 
 
 /// What the stream says of this tier. Only vLLM's own connector says all that it stores and evicts, and only its RAM
 /// tier does.
-pub fn resident(tier: &Tier, size: Option<Size>, stream: Option<&Stream>) -> Option<Resident> {
+pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option<&Stream>) -> Option<Resident> {
     let stream = stream.filter(|_| tier.name == "ram" && tier.bounded_by_stores)?;
-    let size = size.map(|size| size.fact.value).filter(|bytes| *bytes > 0.0);
-    let chunk_bytes = chunk_bytes(tier).or(stream.chunk_bytes);
-    let slots = ratio(size.unwrap_or(0.0), chunk_bytes.unwrap_or(0.0)).map(|slots| (slots + 0.01).floor());
+    let size = size.filter(|size| size.fact.value > 0.0);
+    let chunk = chunk_bytes(tier).map(|bytes| ChunkBytes { bytes, exact: true }).or(stream.chunk);
+    let Room { slots, stated } = room(tier, size, chunk);
+    let shown = slots.filter(|_| !stated).and_then(|slots| shown(tier, stream, slots, chunk));
+    let slots_to_go_by = slots.filter(|_| shown.is_none());
     let storing = tier.storing.map_or(0.0, |share| share.value);
     let bounds = stream.bounds;
-    let most = |chunks: f64| slots.map_or(chunks, |slots| chunks.min(slots));
-    let (sure, possible) = (most(bounds.sure as f64), most(bounds.possible as f64));
+    // More than the engine has room for: it was emptied, and nobody has said so.
+    let overfull = stated && slots.is_some_and(|slots| bounds.sure as f64 > slots);
+    let doubted = overfull || stream.resets.is_none_or(|announced| engine.reset_calls.total() > announced);
+    let most = |chunks: f64| slots_to_go_by.map_or(chunks, |slots| chunks.min(slots));
+    let (sure, possible) = (bounds.sure as f64, most(bounds.possible as f64));
     // Full but for stores under way, whoever else is in there.
-    let known_number = slots.filter(|_| bounds.full && bounds.strangers && tier.storing.is_some());
-    let low = known_number.map_or(sure, |slots| sure.max(slots * (1.0 - storing)));
-    let high = if bounds.strangers { slots } else { Some(possible) };
-    let exact = bounds.is_exact();
-    Some(Resident { chunks: (low, high), exact, chunk_bytes, slots, size, storing: storing * size.unwrap_or(0.0) })
+    let known_number = slots_to_go_by.filter(|_| bounds.full && bounds.strangers && tier.storing.is_some());
+    let low = if doubted { 0.0 } else { known_number.map_or(sure, |slots| sure.max(slots * (1.0 - storing))) };
+    let high = if bounds.strangers { slots_to_go_by } else { Some(possible) };
+    Some(Resident {
+        chunks: (low, high),
+        exact: bounds.is_exact() && !doubted && chunk.is_none_or(|chunk| chunk.exact),
+        chunk,
+        slots,
+        stated,
+        shown,
+        doubted,
+        full: bounds.full,
+        size: size.map(|size| size.fact.value),
+        storing: storing * size.map_or(0.0, |size| size.fact.value),
+    })
+}
+
+struct Room {
+    slots: Option<f64>,
+    stated: bool,
+}
+
+/// The engine's own count; else as many whole chunks as the size has. What a size of the engine's own and the counted
+/// bytes of a chunk make is its count or, where it pads chunks, a little more; what the operator says may be wrong.
+fn room(tier: &Tier, size: Option<Size>, chunk: Option<ChunkBytes>) -> Room {
+    let own = tier.slots.map(|slots| slots.count.value).filter(|_| size.is_some_and(|size| is_own(size.source)));
+    let whole = || ratio(size?.fact.value, chunk?.bytes).map(|slots| (slots + 0.01).floor());
+    let stated =
+        own.is_some() || size.is_some_and(|size| is_own(size.source)) && chunk.is_some_and(|chunk| chunk.exact);
+    Room { slots: own.or_else(whole), stated }
+}
+
+fn is_own(source: SizeSource) -> bool {
+    source != SizeSource::Flag
+}
+
+/// What the stream shows of the slots of a tier, where it contradicts what follows from its size. Where the bytes of a
+/// chunk are an estimate it has to be off by a twentieth more; where they are those copied, a slot may be some larger.
+fn shown(tier: &Tier, stream: &Stream, slots: f64, chunk: Option<ChunkBytes>) -> Option<Shown> {
+    let off = 1.0 + if chunk.is_some_and(|chunk| chunk.exact) { 0.0 } else { slots / 20.0 };
+    let padded = if tier.slots.is_some() { 0.0 } else { slots / 50.0 };
+    let at_least = Some(stream.most as f64).filter(|most| *most > slots + off).map(Shown::AtLeast);
+    let evicting = || stream.evicts_at.filter(|held| *held < slots - off - padded).map(Shown::Evicting);
+    at_least.or_else(evicting)
 }
 
 /// Bytes of one chunk as the page tells them: stated; or what was stored for each slot handed out, while none of
-/// them was refused, promoted into or is still being filled.
+/// them was refused, promoted into or is still being filled. A chunk has a whole number of them.
 pub fn chunk_bytes(tier: &Tier) -> Option<f64> {
     let stated = tier.slots.and_then(|slots| ratio(slots.bytes.value, slots.count.value));
-    let idle = |share: Option<crate::model::Fact>| share.is_none_or(|share| share.value == 0.0);
+    let idle = |share: Option<Fact>| share.is_none_or(|share| share.value == 0.0);
     let undisturbed =
         tier.refusals == 0.0 && !tier.doubtful && idle(tier.promoted) && idle(tier.storing) && tier.storing.is_some();
     let counted = || ratio(tier.transfers.stored_bytes?.value, tier.allocated?.value).filter(|_| undisturbed);
-    stated.or_else(counted).filter(|bytes| *bytes > 0.0)
+    stated.or_else(|| counted().filter(|bytes| bytes.fract() == 0.0)).filter(|bytes| *bytes > 0.0)
 }

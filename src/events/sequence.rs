@@ -43,6 +43,11 @@ impl Sequence {
         self.last.map(|(seq, _)| seq)
     }
 
+    /// Whether the last batch taken in had this number and this time.
+    pub(super) fn ended_with(&self, seq: u64, at: f64) -> bool {
+        self.last == Some((seq, at))
+    }
+
     /// The batch was taken in.
     pub(super) fn took(&mut self, seq: u64, at: f64) {
         self.last = Some((seq, at));

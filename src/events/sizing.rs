@@ -126,6 +126,13 @@ impl Prediction {
         self.error.abs() <= most
     }
 
+    /// Says nothing of sizes below the present one.
+    pub fn leave_out_smaller(&mut self) {
+        for ((multiple, _), share) in MULTIPLES.iter().zip(&mut self.shares) {
+            *share = share.filter(|_| *multiple >= 1.0);
+        }
+    }
+
     /// Tokens an hour that each size would reload more than the present one, at the window's pace.
     pub fn worth(&self) -> [Option<f64>; MULTIPLES.len()] {
         let present = MULTIPLES.iter().position(|(multiple, _)| *multiple == 1.0).and_then(|at| self.shares[at]);
@@ -176,6 +183,11 @@ pub struct Window {
 }
 
 impl Window {
+    /// Whether there is no mark.
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+
     /// Adds a mark; forgets those that are older than `seconds` before it, and all of them where a counter fell,
     /// since then the engine has restarted.
     pub fn push(&mut self, mark: Mark, seconds: f64) {

@@ -55,6 +55,8 @@ pub struct Events {
     pub sizes: Vec<Size>,
     /// Why it is empty.
     pub sizes_unknown_because: Option<String>,
+    /// Why nothing is told of sizes below the present one, where that is so.
+    pub smaller_sizes_unknown_because: Option<&'static str>,
     /// Share of the tokens asked of the connector that was reloaded, over the window.
     pub measured_reload_ratio: Option<f64>,
     /// Share predicted for the present size, less that.
@@ -109,6 +111,7 @@ impl Events {
             age_at_eviction_seconds_mean: view.and_then(|view| ratio(view.ages.sum, view.ages.count)),
             sampling_ratio: view.map(|view| 1.0 / view.one_in as f64),
             sizes: shown.as_ref().map(|prediction| sizes(prediction)).unwrap_or_default(),
+            smaller_sizes_unknown_because: told.no_smaller.filter(|_| shown.is_ok()),
             sizes_unknown_because: shown.err(),
             measured_reload_ratio: prediction.map(|prediction| prediction.measured),
             prediction_error_ratio: prediction.map(|prediction| prediction.error),
