@@ -218,7 +218,7 @@ impl Residency {
                 moved += 1;
             }
         }
-        moved = if all { self.counts[present] } else { moved };
+        moved = if all { self.counts[present] } else { moved.min(self.counts[present]) };
         self.counts[present] -= moved;
         self.counts[present + 1] += moved;
         self.cut(Border::Fog);
