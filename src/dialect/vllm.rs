@@ -22,7 +22,15 @@ const EXTERNAL_QUERIES: &str = "vllm:external_prefix_cache_queries_total";
 const FINISHED_PROMPT: &str = "vllm:request_prompt_tokens_sum";
 const FINISHED_COMPUTED: &str = "vllm:request_prefill_kv_computed_tokens_sum";
 const FINISHED_PREFILL: &str = "vllm:request_prefill_time_seconds_sum";
+const PREEMPTIONS: &str = "vllm:num_preemptions_total";
 const REQUEST_PREEMPTIONS: &str = "vllm:request_num_preemptions";
+/// A family of each other connector that supplies tokens, by its TYPE line alone where it has not been used yet.
+const OTHER_CONNECTORS: [(&str, &str); 4] = [
+    ("vllm:nixl_xfer_time_seconds", "NixlConnector"),
+    ("vllm:nixl_bytes_transferred", "NixlConnector"),
+    ("vllm:mooncake_store_operation_time_seconds", "MooncakeStoreConnector"),
+    ("vllm:hf3fs_load_duration_seconds", "HF3FSKVConnector"),
+];
 const WAITING_BY_REASON: &str = "vllm:num_requests_waiting_by_reason";
 const WAITING: &str = "vllm:num_requests_waiting";
 const RUNNING: &str = "vllm:num_requests_running";
@@ -45,7 +53,12 @@ pub(super) const DIALECT: Dialect = Dialect {
         FINISHED_PROMPT,
         FINISHED_COMPUTED,
         FINISHED_PREFILL,
+        PREEMPTIONS,
         REQUEST_PREEMPTIONS,
+        OTHER_CONNECTORS[0].0,
+        OTHER_CONNECTORS[1].0,
+        OTHER_CONNECTORS[2].0,
+        OTHER_CONNECTORS[3].0,
         WAITING_BY_REASON,
         WAITING,
         RUNNING,
@@ -84,6 +97,9 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     gpu_pool(page, snapshot);
     vllm_groups::mark(page, snapshot);
     resets(page, snapshot);
+    facts(page, snapshot, PREEMPTIONS, |engine, _, fact| first(&mut engine.preemptions, fact));
+    let other = OTHER_CONNECTORS.iter().find(|(family, _)| page.has(family)).map(|(_, connector)| *connector);
+    snapshot.engines.iter_mut().for_each(|engine| engine.other_connector = other);
     true
 }
 

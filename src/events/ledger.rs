@@ -86,12 +86,12 @@ pub struct Told {
 const BEHIND: &str = "a tier lies behind this one: it would give back what a smaller one evicts";
 
 impl Ledger {
-    /// The streams that tell of what is now.
-    pub fn streams(&self, statuses: &[Arc<Status>]) -> Vec<Stream> {
-        statuses.iter().filter_map(|status| self.stream(status)).collect()
+    /// The streams that tell of what is `now`, in seconds of a clock of ours.
+    pub fn streams(&self, statuses: &[Arc<Status>], now: f64) -> Vec<Stream> {
+        statuses.iter().filter_map(|status| self.stream(status, now)).collect()
     }
 
-    fn stream(&self, status: &Status) -> Option<Stream> {
+    fn stream(&self, status: &Status, now: f64) -> Option<Stream> {
         let view = status.view.as_ref().filter(|_| status.current)?;
         let nothing = Account::default();
         let account = self.accounts.get(&status.endpoint).filter(|account| account.fold == view.fold);
@@ -108,14 +108,21 @@ impl Ledger {
             chunk_tokens: view.gauge.chunk_tokens.filter(|_| !view.gauge.several_groups),
             most: view.most,
             evicts_at: account.evictions.at,
-            resets: (!open).then(|| account.resets.announced(view.clears)),
+            resets: (!open).then(|| account.resets.announced(view.clears, now)),
         })
     }
 
     /// Takes in what a page says of an engine beside what its stream has told, and predicts.
-    pub fn note(&mut self, engine: &Engine, status: &Arc<Status>, resident: Option<Resident>, limits: Limits) -> Told {
+    pub fn note(
+        &mut self,
+        engine: &Engine,
+        status: &Arc<Status>,
+        resident: Option<Resident>,
+        limits: Limits,
+        now: f64,
+    ) -> Told {
         let account = self.accounts.entry(status.endpoint.clone()).or_default();
-        account.note(engine, status, resident, limits);
+        account.note(engine, status, resident, limits, now);
         let mut prediction = account.predict(engine, status, resident);
         let behind = engine.tiers.iter().any(|tier| tier.name != "ram" && tier.connector == OFFLOADING);
         if let (Ok(prediction), true) = (&mut prediction, behind) {
@@ -160,14 +167,14 @@ pub(super) fn status_of(statuses: &[Arc<Status>], engine: &EngineId, peers: Peer
 }
 
 impl Account {
-    fn note(&mut self, engine: &Engine, status: &Status, resident: Option<Resident>, limits: Limits) {
+    fn note(&mut self, engine: &Engine, status: &Status, resident: Option<Resident>, limits: Limits, now: f64) {
         let (Some(view), Some(tier)) = (status.view.as_ref().filter(|_| status.current), engine.tier("ram")) else {
             return;
         };
         if view.fold != self.fold {
             *self = Account { fold: view.fold, ..Account::default() };
         }
-        self.note_resets(engine, view);
+        self.note_resets(engine, view, now);
         let Some(stored) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
         // To the stream a promotion is a store like any other; the page counts it apart.
         let promoted = tier.promoted.map(|fact| fact.value);
@@ -192,8 +199,8 @@ impl Account {
         }
     }
 
-    fn note_resets(&mut self, engine: &Engine, view: &View) {
-        if self.resets.note(engine.reset_calls.total(), view.clears) {
+    fn note_resets(&mut self, engine: &Engine, view: &View, now: f64) {
+        if self.resets.note(engine.reset_calls.total(), view.clears, now) {
             // A stream that began in the middle of an engine's life has not shown what came before.
             let may_be_old = self.at.is_none() && !view.from_start;
             if may_be_old {
@@ -231,9 +238,10 @@ impl Account {
             ratio(now.bytes - from.bytes, now.chunks - from.chunks)
                 .filter(|bytes| now.chunks - from.chunks >= ENOUGH && *bytes > 0.0)
         };
+        let whole = |from| between(from).filter(|bytes| still && bytes.fract() == 0.0);
         // An engine that began with the stream stood still at its beginning.
-        let from = self.still.or((first == Counted::default()).then_some(first));
-        let at_rest = from.filter(|_| still).and_then(between).filter(|bytes| bytes.fract() == 0.0);
+        let beginning = (first == Counted::default()).then_some(first);
+        let at_rest = self.still.and_then(whole).or_else(|| beginning.and_then(whole));
         if still {
             self.still = Some(now);
         }
@@ -326,7 +334,7 @@ mod tests {
 
     /// What is known of the bytes of a chunk, and whether exactly.
     fn chunk(ledger: &Ledger, status: &Arc<Status>) -> (f64, bool) {
-        let chunk = ledger.streams(&[Arc::clone(status)])[0].chunk.unwrap();
+        let chunk = ledger.streams(&[Arc::clone(status)], 0.0)[0].chunk.unwrap();
         (chunk.bytes, chunk.exact)
     }
 
@@ -353,8 +361,8 @@ mod tests {
     fn bytes_of_a_chunk_follow_from_what_page_and_stream_counted() {
         let mut ledger = Ledger::default();
         let status = status(20, true, exactly(20));
-        assert_eq!(ledger.streams(&[Arc::clone(&status)])[0].chunk, None);
-        ledger.note(&engine(2000.0), &status, None, LIMITS);
+        assert_eq!(ledger.streams(&[Arc::clone(&status)], 0.0)[0].chunk, None);
+        ledger.note(&engine(2000.0), &status, None, LIMITS, 0.0);
         // 2000 bytes ÷ 20 chunks, both since the engine's start.
         assert_eq!(chunk(&ledger, &status), (100.0, false));
     }
@@ -364,7 +372,7 @@ mod tests {
         let (mut ledger, status) = (Ledger::default(), status(20, true, exactly(20)));
         let mut engine = engine(1500.0);
         engine.tiers[0].promoted = fact(500.0);
-        ledger.note(&engine, &status, None, LIMITS);
+        ledger.note(&engine, &status, None, LIMITS, 0.0);
         // 15 chunks from the GPU and 5 promoted, of 100 bytes each.
         assert_eq!(chunk(&ledger, &status), (100.0, false));
     }
@@ -382,14 +390,14 @@ mod tests {
             let mut engine = engine(1500.0);
             let mut after = |bytes: f64| {
                 engine.tiers[0].promoted = fact(bytes);
-                ledger.note(&engine, &status, None, LIMITS).promoted
+                ledger.note(&engine, &status, None, LIMITS, 0.0).promoted
             };
             // Not stated: not known, though 20 chunks of 2000 bytes say as much.
             assert_eq!(after(200.0), None);
             engine.tiers[0].slots = Some(stated);
             let mut after = |bytes: f64| {
                 engine.tiers[0].promoted = fact(bytes);
-                ledger.note(&engine, &status, None, LIMITS).promoted
+                ledger.note(&engine, &status, None, LIMITS, 0.0).promoted
             };
             assert_eq!((after(200.0), after(500.0)), (first, then));
         }
@@ -398,10 +406,10 @@ mod tests {
     #[test]
     fn of_a_late_stream_only_what_came_since_counts() {
         let mut ledger = Ledger::default();
-        ledger.note(&engine(9000.0), &status(5, false, exactly(5)), None, LIMITS);
+        ledger.note(&engine(9000.0), &status(5, false, exactly(5)), None, LIMITS, 0.0);
         let later = status(25, false, exactly(25));
-        assert_eq!(ledger.streams(&[Arc::clone(&later)])[0].chunk, None);
-        ledger.note(&engine(11_000.0), &later, None, LIMITS);
+        assert_eq!(ledger.streams(&[Arc::clone(&later)], 0.0)[0].chunk, None);
+        ledger.note(&engine(11_000.0), &later, None, LIMITS, 0.0);
         assert_eq!(chunk(&ledger, &later), (100.0, false));
     }
 
@@ -409,20 +417,20 @@ mod tests {
     fn a_stream_that_outlived_its_engine_says_nothing_until_it_begins_anew() {
         let mut ledger = Ledger::default();
         let old = status(40, true, exactly(20));
-        ledger.note(&engine(4000.0), &old, None, LIMITS);
+        ledger.note(&engine(4000.0), &old, None, LIMITS, 0.0);
         // The page's counters are back at the beginning, and the stream has not noticed.
-        ledger.note(&engine(0.0), &old, None, LIMITS);
-        assert_eq!(ledger.streams(&[old]), []);
+        ledger.note(&engine(0.0), &old, None, LIMITS, 0.0);
+        assert_eq!(ledger.streams(&[old], 0.0), []);
         let View { fold, .. } = View::default();
         let mut anew = (*status(1, true, exactly(1))).clone();
         anew.view.as_mut().unwrap().fold = fold + 1;
-        assert_eq!(ledger.streams(&[Arc::new(anew)]).len(), 1);
+        assert_eq!(ledger.streams(&[Arc::new(anew)], 0.0).len(), 1);
     }
 
     #[test]
     fn a_stream_that_is_not_up_to_date_says_nothing() {
         let late = Status { current: false, ..(*status(20, true, exactly(20))).clone() };
-        assert_eq!(Ledger::default().streams(&[Arc::new(late)]), []);
+        assert_eq!(Ledger::default().streams(&[Arc::new(late)], 0.0), []);
     }
 
     #[test]

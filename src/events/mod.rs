@@ -52,7 +52,7 @@ use std::fmt;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use address::Address;
 pub use residency::{Bounds, Reset};
@@ -139,6 +139,7 @@ pub struct Events {
     slots: Vec<Slot>,
     ledger: Mutex<Ledger>,
     limits: Limits,
+    began: Instant,
 }
 
 struct Slot {
@@ -190,7 +191,12 @@ impl Events {
             slots: options.endpoints.iter().map(|endpoint| Slot::start(endpoint, budget)).collect(),
             ledger: Mutex::default(),
             limits: Limits { window: options.window.as_secs_f64(), max_error: options.max_error },
+            began: Instant::now(),
         }
+    }
+
+    fn now(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
     }
 
     /// What is known now, one for each endpoint. Never waits for a stream.
@@ -200,12 +206,12 @@ impl Events {
 
     /// What the streams say of now, for the page that is about to be read.
     pub fn streams(&self, statuses: &[Arc<Status>]) -> Vec<Stream> {
-        lock(&self.ledger).streams(statuses)
+        lock(&self.ledger).streams(statuses, self.now())
     }
 
     /// Brings a page and the streams together, one for each engine that has a stream.
     pub fn meet(&self, statuses: &[Arc<Status>], engines: &[Engine], residents: &[(EngineId, Resident)]) -> Vec<Told> {
-        let mut ledger = lock(&self.ledger);
+        let (mut ledger, now) = (lock(&self.ledger), self.now());
         let mut told = Vec::new();
         if !engines.is_empty() {
             self.wake(statuses);
@@ -213,7 +219,7 @@ impl Events {
         for engine in engines {
             let Some(at) = ledger::status_of(statuses, &engine.id, peers_of(engine, engines)) else { continue };
             let resident = residents.iter().find(|(id, _)| *id == engine.id).map(|(_, resident)| *resident);
-            told.push(ledger.note(engine, &statuses[at], resident, self.limits));
+            told.push(ledger.note(engine, &statuses[at], resident, self.limits, now));
             let slots = resident.and_then(|resident| resident.room());
             let (doubt, outlived) = ledger.hints(&statuses[at]);
             *lock(&self.slots[at].shared.hints) = Hints { slots, doubt, outlived };

@@ -219,6 +219,8 @@ impl Reader {
 
     /// A batch of the live stream, decoded.
     fn live(&mut self, seq: u64) {
+        // What the pages told is older than this batch.
+        self.heed();
         match self.sequence.live(seq, self.batch.at) {
             Verdict::Known | Verdict::Next => {}
             Verdict::Restart => {

@@ -1,8 +1,11 @@
 //! Resets of the tier that a page counts, held against those that its stream announced. Pure.
 //!
 //! The page counts a call once it is answered, the stream announces it with the engine's next step: whichever comes
-//! first is remembered until the other one is there. A clear is remembered for two scrapes only, since clears that no
+//! first is remembered until the other one is there. A clear is remembered for some seconds only, since clears that no
 //! page counts must not stand for a reset that nobody announced.
+
+/// How long after a clear was seen the page may count its reset, in seconds.
+const ANSWERED: f64 = 5.0;
 
 /// The account of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -10,35 +13,34 @@ pub(super) struct Resets {
     /// Resets of the page, and clears of the stream, at the last scrape.
     counted: f64,
     clears: u64,
-    /// Clears that no reset belongs to so far: those that came since the scrape before, and earlier ones.
-    fresh: u64,
-    stale: u64,
+    /// Clears that no reset belongs to so far, and when the last of them was seen.
+    spare: u64,
+    seen: f64,
     /// The page has counted a reset of which no clear has come.
     owed: bool,
 }
 
 impl Resets {
-    /// So many resets a page may count when the stream has shown so many clears.
-    pub(super) fn announced(&self, clears: u64) -> f64 {
-        self.counted + (self.fresh + self.stale + self.come(clears)) as f64
+    /// So many resets a page may count when the stream has shown so many clears, at this time.
+    pub(super) fn announced(&self, clears: u64, now: f64) -> f64 {
+        self.counted + self.to_spare(clears, now) as f64
     }
 
-    /// Takes in what page and stream have counted. Whether the page has counted more than was announced.
-    pub(super) fn note(&mut self, counted: f64, clears: u64) -> bool {
-        let come = self.come(clears);
+    /// Takes in what page and stream have counted by now. Whether the page has counted more than was announced.
+    pub(super) fn note(&mut self, counted: f64, clears: u64, now: f64) -> bool {
+        let doubt = counted > self.announced(clears, now);
         // The counters of an engine that restarts begin anew.
-        let mut risen = (counted - self.counted).max(0.0) as u64;
-        let doubt = counted > self.announced(clears);
-        let Resets { fresh, stale, .. } = *self;
-        let mut take = |have: u64| {
-            let taken = have.min(risen);
-            risen -= taken;
-            have - taken
-        };
-        let (_, stale, fresh) = (take(stale), take(fresh), take(come));
+        let risen = (counted - self.counted).max(0.0) as u64;
+        let spare = self.to_spare(clears, now).saturating_sub(risen);
+        let seen = if clears == self.clears { self.seen } else { now };
         let owed = doubt || self.owed && clears == self.clears;
-        *self = Resets { counted, clears, fresh, stale, owed };
+        *self = Resets { counted, clears, spare, seen, owed };
         doubt
+    }
+
+    fn to_spare(&self, clears: u64, now: f64) -> u64 {
+        let before = if now - self.seen > ANSWERED { 0 } else { self.spare };
+        before + self.come(clears)
     }
 
     /// No clear is to come for what was counted: it may have come long before.
@@ -58,10 +60,11 @@ impl Resets {
 mod tests {
     use super::*;
 
-    /// Whether each scrape, of so many resets and so many clears, is in doubt.
+    /// Whether each scrape, a second after the one before, of so many resets and so many clears, is in doubt.
     fn doubts(scrapes: &[(u32, u64)]) -> Vec<bool> {
         let mut resets = Resets::default();
-        scrapes.iter().map(|(counted, clears)| resets.note(f64::from(*counted), *clears)).collect()
+        let at = |(at, (counted, clears)): (usize, &(u32, u64))| resets.note(f64::from(*counted), *clears, at as f64);
+        scrapes.iter().enumerate().map(at).collect()
     }
 
     #[test]
@@ -80,8 +83,9 @@ mod tests {
 
     #[test]
     fn clears_that_nobody_counted_do_not_stand_for_a_reset_long_after() {
-        assert_eq!(doubts(&[(0, 0), (0, 1), (0, 1), (1, 1)]), [false; 4]);
-        assert_eq!(doubts(&[(0, 0), (0, 1), (0, 1), (0, 1), (1, 1)]), [false, false, false, false, true]);
+        let after = |seconds: usize| doubts(&[&[(0, 0), (0, 1)][..], &vec![(0, 1); seconds - 1], &[(1, 1)]].concat());
+        assert!(after(5).iter().all(|doubt| !doubt));
+        assert_eq!(after(6).last(), Some(&true));
     }
 
     #[test]

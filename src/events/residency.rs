@@ -218,7 +218,7 @@ impl Residency {
                 moved += 1;
             }
         }
-        moved = if all { self.counts[present] } else { moved };
+        moved = if all { self.counts[present] } else { moved.min(self.counts[present]) };
         self.counts[present] -= moved;
         self.counts[present + 1] += moved;
         self.cut(Border::Fog);
@@ -350,7 +350,8 @@ impl Residency {
 
     /// A border at which the tier may have been emptied. What is known of a full one goes on to what follows.
     fn border(&mut self, border: Border) {
-        self.was_full = self.full && self.bounds().is_exact();
+        let bounds = self.bounds();
+        self.was_full = self.full && bounds.is_exact() && self.slots.is_none_or(|slots| bounds.sure <= slots.count);
         (self.full, self.in_doubt) = (false, false);
         self.most = 0;
         self.cut(border);
@@ -394,7 +395,7 @@ impl Residency {
             // When within the fog is told by the chunks of it that come again.
             Some(_) => {
                 self.gone = self.gone.max(chunk.stored);
-                self.told_of_gone += 1;
+                self.told_of_gone = self.told_of_gone.saturating_add(1);
                 self.strangers = false;
                 None
             }
@@ -413,7 +414,6 @@ impl Residency {
         if !self.was_full || self.clearing || !known || before > slots.count || *present <= slots.count - before {
             return None;
         }
-        self.was_full = false;
         let first = self.borders.iter().position(|border| *border != Border::Closed)?;
         let reset = if self.borders[first] == Border::Cleared { Reset::Tier } else { Reset::Silent };
         Some(self.judged(reset, first))
@@ -423,8 +423,11 @@ impl Residency {
     fn judged(&mut self, reset: Reset, era: usize) -> Emptied {
         let open = self.borders[era..].iter().position(|border| *border != Border::Closed);
         self.empty_before(era + open.unwrap_or(0) + 1);
+        // A tier that was full evicted for what it took: it was emptied after its last eviction.
+        if std::mem::take(&mut self.was_full) {
+            (self.gone, self.told_of_gone) = (self.gone.max(self.evicted), u64::MAX);
+        }
         self.strangers = false;
-        self.was_full = false;
         self.resets.push(reset);
         Emptied::AtBorder
     }
@@ -461,7 +464,7 @@ impl Residency {
     /// together, since each time everything is looked through.
     fn forget_gone(&mut self) {
         let unsure: u64 = self.counts[..self.sure_from()].iter().sum();
-        if self.told_of_gone == 0 || self.told_of_gone * 8 < unsure {
+        if self.told_of_gone == 0 || self.told_of_gone.saturating_mul(8) < unsure {
             return;
         }
         self.told_of_gone = 0;
@@ -622,6 +625,8 @@ mod tests {
         assert_eq!(after(&["+a +b", "~2 +c", "+a"]), (2, 2, false));
         assert_eq!(after(&["+a +b", "~2 +c", "-a"]), (2, 2, false));
         assert_eq!(resets(&["+a +b", "~2 +c", "+a"]), [Reset::Silent]);
+        // Of a full one that is surely gone which was there at its last eviction.
+        assert_eq!(after(&["+a +b", "+c", "-a", "+d", "~2 +b", ""]), (1, 2, false));
         // What was stored about that time may have come before or after, and tells of itself alone.
         assert_eq!(after(&["+a", "+b", "~2 +c"]), (1, 3, false));
         assert_eq!(after(&["+a", "+b", "~2 +c", "+a"]), (2, 3, false));

@@ -1,6 +1,7 @@
 """A publisher of KV cache events on the real ZeroMQ library, told by lines on its standard input what to do.
 
-Arguments: SIDE ADDRESS FRAMES, with SIDE bind or connect, and FRAMES 2 or 3: those of a replayed batch.
+Arguments: SIDE ADDRESS FRAMES REPLAY, with SIDE bind or connect, FRAMES 2 or 3: those of a replayed batch, and REPLAY
+the port of the replay, 0 for a free one.
 It says "pub PORT" and "replay PORT", then one line for each command, and "subscribed" or "asked SEQ" when that happens.
 
     batch SEQ HEX   makes a batch: keeps it for replay and publishes it
@@ -20,18 +21,20 @@ def say(*words):
     print(*words, flush=True)
 
 
-def main(side, address, frames):
+def main(side, address, frames, replay):
     context = zmq.Context()
     # XPUB is PUB with subscriptions that can be seen.
     pub = context.socket(zmq.XPUB)
     pub.setsockopt(zmq.LINGER, 0)
+    # Subscriptions that somebody has already, too.
+    pub.setsockopt(zmq.XPUB_VERBOSE, 1)
     if side == "bind":
         pub.bind(address)
     else:
         pub.connect(address)
     router = context.socket(zmq.ROUTER)
     router.setsockopt(zmq.SNDHWM, 0)
-    router.bind("tcp://127.0.0.1:0")
+    router.bind(f"tcp://127.0.0.1:{replay}")
     end = lambda socket: socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0").rsplit(":", 1)[1]
     say("pub", end(pub) if side == "bind" else 0)
     say("replay", end(router))
@@ -76,4 +79,4 @@ def main(side, address, frames):
                 say("done", command)
 
 
-main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -42,17 +42,24 @@ fn python() -> String {
 impl Publisher {
     /// One that binds a port: this one, or a free one if it is 0.
     pub fn bind(port: u16, replay: Replay) -> Publisher {
-        Publisher::start("bind", port, replay)
+        Publisher::start("bind", port, replay, 0)
+    }
+
+    /// Another one where this one was, with nothing to replay: the engine has restarted.
+    pub fn again(&mut self) -> Publisher {
+        self.kill();
+        Publisher::start("bind", self.port, Replay::New, self.replay_port)
     }
 
     /// One that connects to a port, as vLLM does where its endpoint names a host.
     pub fn connect(port: u16) -> Publisher {
-        Publisher::start("connect", port, Replay::New)
+        Publisher::start("connect", port, Replay::New, 0)
     }
 
-    fn start(side: &str, port: u16, replay: Replay) -> Publisher {
+    fn start(side: &str, port: u16, replay: Replay, replay_port: u16) -> Publisher {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/publisher.py");
-        let arguments = [script, side, &format!("tcp://127.0.0.1:{port}"), &(replay as u8).to_string()];
+        let (address, frames) = (format!("tcp://127.0.0.1:{port}"), (replay as u8).to_string());
+        let arguments = [script, side, &address, &frames, &replay_port.to_string()];
         let mut child =
             Command::new(python()).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<Vec<String>>>::default();
