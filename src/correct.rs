@@ -98,7 +98,7 @@ fn correct_family(
         match earlier {
             // A duplicate passes as the first of its series does.
             Some(one) if of_a_process(sample) || one.after == Err(DOUBTFUL) => {
-                one.before = one.before.max(sample.value)
+                one.before = one.before.max(sample.value);
             }
             Some(_) => {}
             None => {

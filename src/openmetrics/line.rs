@@ -38,8 +38,8 @@ impl<'a> Line<'a> {
     /// The same, where a name in quotes that would take another's is not understood.
     pub(super) fn read_beside(line: &'a [u8], taken: &Taken<'_>) -> Line<'a> {
         match Line::read(line) {
-            Line::Metadata(metadata) if taken.from_another(&metadata.name, metadata.inside) => Line::Other(line),
-            Line::Sample(sample) if taken.from_another(&sample.name, sample.inside) => Line::Other(line),
+            Line::Metadata(metadata) if taken.is_of_another(&metadata.name, metadata.inside) => Line::Other(line),
+            Line::Sample(sample) if taken.is_of_another(&sample.name, sample.inside) => Line::Other(line),
             read => read,
         }
     }

@@ -45,8 +45,8 @@ impl<'a> Taken<'a> {
         Taken(taken)
     }
 
-    /// Whether a name that stands so in quotes would take another's.
-    pub(super) fn from_another(&self, name: &[u8], inside: Option<&[u8]>) -> bool {
+    /// Whether a name that stands so in quotes would take the name of another.
+    pub(super) fn is_of_another(&self, name: &[u8], inside: Option<&[u8]>) -> bool {
         let needs_change = inside.filter(|inside| *inside != name);
         needs_change.is_some_and(|inside| self.0.get(name).is_some_and(|owner| *owner != Owner::Quoted(inside)))
     }
@@ -76,7 +76,7 @@ pub fn unquoted(page: &[u8]) -> Option<Vec<u8>> {
     let mut changed = false;
     for (name, line) in lines() {
         let read = if name.is_none() { read(line) } else { None };
-        match read.filter(|read| !taken.from_another(&read.name, read.inside)) {
+        match read.filter(|read| !taken.is_of_another(&read.name, read.inside)) {
             Some(read) => {
                 out.extend_from_slice(&read.written);
                 out.extend_from_slice(&line[without_end(line).len()..]);
