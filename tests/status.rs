@@ -348,7 +348,12 @@ fn the_form_is_the_documented_one() {
     let down = Upstream::start(|_| vec![response("503 Service Unavailable", &[], "busy")]);
     let down = Exporter::start(&down.url(), &[]);
     until("the collector has failed", || status(&odd)["host"]["collectors"][0]["failure"].is_string());
-    let (_upstream, unsized_tier) = in_front_of(WORKED.replace("kv_offloading_size", "x"), &[]);
+    let box_of = tempfile::tempdir().unwrap();
+    let lost = nvml::Stub::build(box_of.path(), &[], &format!("{CARD}gpu0.handle 15\n"));
+    let library = format!("--nvml.library={}", lost.library().display());
+    let (_upstream, unsized_tier) =
+        in_front_of(WORKED.replace("kv_offloading_size", "x"), &["--collector.gpu", &library]);
+    until("the GPU is missed", || status(&unsized_tier)["host"]["gpus_unreadable"][0].is_string());
 
     // The demo publishes its events; what it predicts comes and goes while its window is short.
     let demo = Exporter::spawn(&mut command(&["--web.listen-address=127.0.0.1:0", "demo"]));
