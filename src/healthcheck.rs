@@ -79,7 +79,10 @@ fn why(error: &UpstreamError) -> String {
         UpstreamError::Content(_) => {
             "did not answer as this exporter does; if it serves TLS, ask with --url https://…".to_owned()
         }
-        _ => error.to_string().split(". ").next().unwrap_or_default().to_owned(),
+        UpstreamError::SpeaksTls => "speaks TLS: ask with --url https://…".to_owned(),
+        // Their remedies are flags that this command has too.
+        UpstreamError::Tls(_) => error.to_string(),
+        _ => error.seen(),
     }
 }
 

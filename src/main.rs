@@ -101,6 +101,12 @@ async fn serve(
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");
     }
+    if cli.upstream.insecure_skip_verify {
+        tracing::warn!(
+            "--upstream.insecure-skip-verify: no certificate of an https upstream is verified, so whoever stands between can \
+             read and change every page; name the certificate or its authority with --upstream.ca-file instead"
+        );
+    }
     let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;
     for address in &addresses {
         tracing::info!(%address, path = cli.web.telemetry_path, "listening");

@@ -216,10 +216,19 @@ impl Cli {
         let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
         let tier = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
         let extra = cli.upstream.twice().map(|name| format!("--upstream.extra is given twice with the name {name:?}"));
-        match tier.or(extra).or_else(|| cli.events.misfit()) {
+        let misfit = tier.or(extra).or_else(|| cli.events.misfit()).or_else(|| cli.unsafe_together());
+        match misfit {
             None => Ok(cli),
             Some(said) => Err(command.error(ErrorKind::ValueValidation, said)),
         }
+    }
+
+    fn unsafe_together(&self) -> Option<String> {
+        let token = match &self.command {
+            Some(Command::Advice(Advice::Report(report))) => report.prometheus_token.as_ref(),
+            _ => None,
+        };
+        self.upstream.unsafe_beside(token)
     }
 
     /// Whether the command gives advice and ends, instead of serving.

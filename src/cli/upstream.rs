@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{BoolishValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Args};
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -51,6 +51,10 @@ pub struct Upstream {
     /// Certificates (PEM) to trust instead of the system's
     #[arg(long = "upstream.ca-file", global = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+
+    /// Believe whatever certificate an https upstream shows; refused together with credentials
+    #[arg(long = "upstream.insecure-skip-verify", global = true, value_parser = BoolishValueParser::new())]
+    pub insecure_skip_verify: bool,
 
     /// Client certificate (PEM), read for every handshake
     #[arg(long = "upstream.cert-file", global = true, value_name = "FILE", requires = "key_file")]
@@ -108,9 +112,9 @@ impl Upstream {
         Options {
             secret: bearer.or_else(|| self.basic_auth_file.clone().map(SecretFile::Basic)),
             tls: TlsOptions {
-                ca_file: self.ca_file.clone(),
                 identity: identity.map(|(certificate, key)| IdentityFiles { certificate, key }),
                 server_name: self.server_name.clone(),
+                ..self.trust()
             },
             ..self.without_credentials(&self.address)
         }
@@ -129,8 +133,28 @@ impl Upstream {
             max_bytes: usize::try_from(self.max_bytes).unwrap_or(usize::MAX),
             min_interval: self.min_interval,
             secret: None,
-            tls: TlsOptions { ca_file: self.ca_file.clone(), ..TlsOptions::default() },
+            tls: self.trust(),
         }
+    }
+
+    /// Whom to believe.
+    fn trust(&self) -> TlsOptions {
+        TlsOptions { ca_file: self.ca_file.clone(), skip_verify: self.insecure_skip_verify, ..TlsOptions::default() }
+    }
+
+    /// A flag that gives away a secret to whoever answers, together with the one that lets anybody answer.
+    pub(super) fn unsafe_beside(&self, prometheus_token: Option<&PathBuf>) -> Option<String> {
+        let secrets = [
+            ("--upstream.bearer-token-file", self.bearer_token_file.as_ref()),
+            ("--upstream.basic-auth-file", self.basic_auth_file.as_ref()),
+            ("--upstream.cert-file", self.cert_file.as_ref()),
+            ("--prometheus.bearer-token-file", prometheus_token),
+        ];
+        let (flag, _) = secrets.into_iter().find(|(_, file)| self.insecure_skip_verify && file.is_some())?;
+        Some(format!(
+            "--upstream.insecure-skip-verify cannot be used with {flag}: whoever answers would get the credentials. Name the \
+             certificate or its authority with --upstream.ca-file instead"
+        ))
     }
 
     /// A name that two extras have.

@@ -182,13 +182,13 @@ impl<'a> Prometheus<'a> {
 fn explained(error: &UpstreamError) -> String {
     match error {
         UpstreamError::Connect(why) => format!("cannot be reached: {why}"),
-        UpstreamError::Auth { why, .. } => {
-            format!("needs credentials: {why}. A token is read from --prometheus.bearer-token-file")
+        UpstreamError::Auth { .. } | UpstreamError::Secret(_) => {
+            format!("{}. A token is read from --prometheus.bearer-token-file", error.seen())
         }
         UpstreamError::Status { code, .. } => {
             let said = error.excerpt().map(|text| format!(": {}", text.escape_debug())).unwrap_or_default();
             format!("answered with status {code}{said}")
         }
-        other => other.to_string(),
+        other => other.seen(),
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Explanation<'a> {
 pub(super) struct Seen<'a> {
     pub(super) name: &'a str,
     pub(super) address: &'a Address,
+    /// Nobody verifies that it is the one that answers.
+    pub(super) unverified: bool,
     pub(super) fetch: &'a Fetch,
     /// What the pipeline did with its page.
     pub(super) report: Option<&'a PageReport>,
@@ -42,6 +44,12 @@ impl fmt::Display for Explanation<'_> {
 impl fmt::Display for Seen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nupstream {}\n  address  {}\n  took     {:?}", self.name, self.address, self.fetch.took)?;
+        if self.unverified {
+            writeln!(
+                f,
+                "  trust    none: its certificate is not verified, because of --upstream.insecure-skip-verify"
+            )?;
+        }
         match (&self.fetch.result, self.report) {
             (Ok(source), Some(report)) => up(f, source, report),
             (Ok(_), None) => down(f, &UpstreamError::Broke),

@@ -120,6 +120,7 @@ impl Scraper {
         let seen = self.targets().zip(round.fetches()).map(|(target, fetch)| Seen {
             name: &target.name,
             address: &target.client.options().address,
+            unverified: target.client.believes_anybody(),
             fetch,
             report: blend.report(&target.name),
         });

@@ -128,8 +128,20 @@ async fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes, UpstreamError> {
     }
 }
 
+/// How packed bodies begin (RFC 1952, 8878 and 1950 with its three usual levels), none of which is the beginning of a text.
+const PACKED: [(&[u8], &str); 5] = [
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\x78\x01", "deflate"),
+    (b"\x78\x9c", "deflate"),
+    (b"\x78\xda", "deflate"),
+];
+
 /// Refuses what is surely no metrics page. The Content-Type has no say in it: pages with a wrong one are common.
 pub(super) fn sniff(body: &[u8]) -> Result<(), UpstreamError> {
+    if let Some((_, how)) = PACKED.iter().find(|(magic, _)| body.starts_with(magic)) {
+        return Err(UpstreamError::PackedUnsaid(how));
+    }
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     match text.first() {
         None => Err(UpstreamError::Empty),
@@ -199,6 +211,9 @@ mod tests {
             assert_eq!(sniff(page.as_bytes()).map_err(|e| e.reason()), Err("content"), "{page}");
         }
         assert_eq!(sniff(b""), Err(UpstreamError::Empty));
+        assert_eq!(sniff(&gzip(b"a 1\n")), Err(UpstreamError::PackedUnsaid("gzip")));
+        assert_eq!(sniff(b"\x28\xb5\x2f\xfd\x04\x00"), Err(UpstreamError::PackedUnsaid("zstd")));
+        assert_eq!(sniff(b"x_total 1\n"), Ok(()));
         assert_eq!(sniff(b" \n"), Err(UpstreamError::Empty));
     }
 

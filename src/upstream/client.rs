@@ -13,7 +13,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::address::{Address, Endpoint};
-use super::connection::{Connection, HEAD_LIMIT, IdleSlot, was_stale};
+use super::connection::{Connection, IdleSlot, was_stale};
 use super::credentials::{Secret, SecretFile};
 use super::tls::{Tls, TlsOptions, TrustError};
 use super::{UpstreamError, body};
@@ -78,6 +78,11 @@ impl Client {
         &self.options
     }
 
+    /// Whether `--upstream.insecure-skip-verify` lets anybody answer in the upstream's place.
+    pub fn believes_anybody(&self) -> bool {
+        self.options.tls.skip_verify && matches!(self.options.address.endpoint, Endpoint::Tcp { tls: true, .. })
+    }
+
     /// Fetches once.
     ///
     /// # Errors
@@ -123,18 +128,19 @@ impl Client {
         &self,
         request: &Request<Empty<Bytes>>,
     ) -> Result<(Connection, Response<Incoming>), UpstreamError> {
-        let failed = |error: hyper::Error| UpstreamError::from_exchange(&error, HEAD_LIMIT);
         if let Some(mut idle) = self.idle.take() {
             match idle.send(request.clone()).await {
                 Ok(response) => return Ok((idle, response)),
                 // The other side closed it while it was idle.
                 Err(error) if was_stale(&error) => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(idle.meaning(&error)),
             }
         }
         let mut fresh = Connection::open(&self.options.address.endpoint, self.tls.as_ref()).await?;
-        let response = fresh.send(request.clone()).await.map_err(failed)?;
-        Ok((fresh, response))
+        match fresh.send(request.clone()).await {
+            Ok(response) => Ok((fresh, response)),
+            Err(error) => Err(fresh.meaning(&error)),
+        }
     }
 
     async fn page(&self, connection: Connection, response: Response<Incoming>) -> Result<Page, UpstreamError> {
@@ -192,7 +198,7 @@ async fn refusal(response: Response<Incoming>, secret: Option<&Secret>) -> Upstr
     let (bytes, _) = timeout(PEEK_TIME, body::peek(response.into_body(), PEEK)).await.unwrap_or_default();
     let excerpt = body::excerpt(&bytes, EXCERPT, secret);
     match code {
-        401 | 403 => UpstreamError::Auth { why: format!("it answered with status {code}"), excerpt },
+        401 | 403 => UpstreamError::Auth { code, excerpt },
         _ => UpstreamError::Status { code, excerpt },
     }
 }

@@ -17,7 +17,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::address::Endpoint;
 use super::error::{UpstreamError, plain};
+use super::first_byte::FirstByte;
 use super::tls::Tls;
+use super::tls_fault::TlsFault;
 
 /// The most that a response head may have; also what hyper reads ahead.
 pub(super) const HEAD_LIMIT: usize = 256 * 1024;
@@ -25,13 +27,15 @@ pub(super) const HEAD_LIMIT: usize = 256 * 1024;
 /// An open connection. Dropping it closes it at once, also in the midst of an answer.
 pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
+    /// The first byte that came over a connection without TLS.
+    first: Option<FirstByte>,
     /// Moves the bytes; ends with this value.
     _driver: JoinSet<()>,
 }
 
 impl Connection {
     pub(super) async fn open(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<Connection, UpstreamError> {
-        let stream = dial(endpoint, tls).await?;
+        let (stream, first) = dial(endpoint, tls).await?;
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(HEAD_LIMIT)
             .handshake(TokioIo::new(stream))
@@ -42,12 +46,18 @@ impl Connection {
             // The same error reaches whoever waits for the response.
             drop(driver.await);
         });
-        Ok(Connection { sender, _driver: tasks })
+        Ok(Connection { sender, first, _driver: tasks })
     }
 
     pub(super) async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
         self.sender.ready().await?;
         self.sender.send_request(request).await
+    }
+
+    /// What a failure before the body means.
+    pub(super) fn meaning(&self, error: &hyper::Error) -> UpstreamError {
+        let in_tls = self.first.as_ref().is_some_and(FirstByte::begins_tls);
+        if in_tls { UpstreamError::SpeaksTls } else { UpstreamError::from_exchange(error, HEAD_LIMIT) }
     }
 }
 
@@ -77,15 +87,18 @@ impl IdleSlot {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-async fn dial(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<Box<dyn Stream>, UpstreamError> {
+async fn dial(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<(Box<dyn Stream>, Option<FirstByte>), UpstreamError> {
     let refused = |error: io::Error| UpstreamError::Connect(plain(&error));
     match (endpoint, tls) {
-        (Endpoint::Unix(socket), _) => Ok(Box::new(UnixStream::connect(socket).await.map_err(refused)?)),
+        (Endpoint::Unix(socket), _) => Ok((Box::new(UnixStream::connect(socket).await.map_err(refused)?), None)),
         (Endpoint::Tcp { host, port, .. }, tls) => {
             let stream = tcp(host, *port).await.map_err(refused)?;
             match tls {
-                None => Ok(Box::new(stream)),
-                Some(tls) => Ok(Box::new(secure(host, stream, tls).await?)),
+                None => {
+                    let (stream, first) = FirstByte::of(stream);
+                    Ok((Box::new(stream), Some(first)))
+                }
+                Some(tls) => Ok((Box::new(secure(host, stream, tls).await?), None)),
             }
         }
     }
@@ -108,7 +121,8 @@ async fn secure(
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, UpstreamError> {
     let name = match &tls.server_name {
         Some(name) => name.clone(),
-        None => ServerName::try_from(host.to_owned()).map_err(|error| UpstreamError::Tls(error.to_string()))?,
+        None => ServerName::try_from(host.to_owned())
+            .map_err(|_| UpstreamError::Tls(TlsFault::NoSuchName(host.to_owned())))?,
     };
-    tls.connector.connect(name, stream).await.map_err(|error| UpstreamError::Tls(plain(&error)))
+    tls.connector.connect(name, stream).await.map_err(|error| UpstreamError::Tls(TlsFault::of_handshake(&error)))
 }

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::header::HeaderValue;
 
 use super::UpstreamError;
+use super::error::plain;
 
 /// A file with a secret, and what kind of secret it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,11 +66,8 @@ fn from_file(
     path: &Path,
     understand: fn(&str) -> Result<Secret, &'static str>,
 ) -> Result<Secret, UpstreamError> {
-    let refuse = |why: &str| UpstreamError::Auth {
-        why: format!("the {kind} file {} {why}", path.display()),
-        excerpt: String::new(),
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(&format!("cannot be read, {error}")))?;
+    let refuse = |why: &str| UpstreamError::Secret(format!("the {kind} file {} {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(&format!("cannot be read: {}", plain(&error))))?;
     understand(text.trim()).map_err(refuse)
 }
 

@@ -1,32 +1,29 @@
-//! Everything that can be wrong with an answer, as one enum: a short reason for the metric and a sentence for
-//! people. What it does to our own answer is decided at the edge, not here.
+//! Everything that can be wrong with an answer, as one enum: a short reason for the metric, what was seen and what to do
+//! for people. What it does to our own answer is decided at the edge, not here.
+//!
+//! No text of a library gets in here as it is: each is put into words where its error is turned into one of these.
 
 use std::io;
 use std::time::Duration;
 
-/// Why there is no page. Its text is a sentence after "the upstream".
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use super::tls_fault::TlsFault;
+
+/// Why there is no page. Its text is a sentence after "the upstream", and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
     /// No connection came about.
-    #[error("cannot be reached: {0}. Is the engine up? Loading a model can take many minutes")]
     Connect(String),
     /// The connection ended before a whole response head was there.
-    #[error("closed the connection without an answer: {0}")]
     Reset(String),
     /// The TLS handshake failed.
-    #[error("failed the TLS handshake: {0}. A private certificate authority is named with --upstream.ca-file")]
-    Tls(String),
+    Tls(TlsFault),
+    /// The address is http, and the port speaks TLS.
+    SpeaksTls,
     /// The deadline passed.
-    #[error("did not answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
     /// The page came, but the work on it, or on the one before it, did not end in time.
-    #[error(
-        "sent more than could be worked through within {}. A smaller --upstream.max-bytes refuses such pages",
-        humantime::format_duration(*.0)
-    )]
     Unfinished(Duration),
     /// Some other status than 200.
-    #[error("answered with status {code}")]
     Status {
         /// HTTP status code.
         code: u16,
@@ -34,10 +31,8 @@ pub enum UpstreamError {
         excerpt: String,
     },
     /// A redirect that is not followed.
-    #[error("redirects {0}. Write the final address after --upstream")]
     Redirect(String),
     /// The body, packed or unpacked, or the head is larger than allowed.
-    #[error("sent more than {limit} bytes of {part}. A larger body is allowed with --upstream.max-bytes")]
     TooLarge {
         /// `body`, `unpacked body` or `headers`.
         part: &'static str,
@@ -45,27 +40,25 @@ pub enum UpstreamError {
         limit: usize,
     },
     /// The body ended before its announced end.
-    #[error("broke off after {0} bytes of the body; the part that came was not used")]
     Truncated(usize),
     /// A coding that is not understood, or damaged.
-    #[error("packed the body in a way that cannot be read: {0}")]
     Encoding(String),
+    /// Packed in this way, and no header says so.
+    PackedUnsaid(&'static str),
     /// Something that is no metrics page.
-    #[error("sent {0} instead of metrics. Does the address name the metrics path?")]
     Content(String),
     /// Status 200 and nothing in it.
-    #[error("sent an empty page")]
     Empty,
-    /// The upstream refuses us, or the secret that would open it cannot be read.
-    #[error("needs credentials: {why}. They are read from --upstream.bearer-token-file or --upstream.basic-auth-file")]
+    /// The upstream refuses us.
     Auth {
-        /// What was seen.
-        why: String,
+        /// HTTP status code: 401 or 403.
+        code: u16,
         /// Beginning of the body; not escaped.
         excerpt: String,
     },
+    /// The secret that would open the upstream cannot be read: why.
+    Secret(String),
     /// Our own code panicked over the page.
-    #[error("sent a page that this exporter broke on. This is a bug: please report it together with the page")]
     Broke,
 }
 
@@ -81,10 +74,10 @@ impl UpstreamError {
             UpstreamError::Redirect(_) => "redirect",
             UpstreamError::TooLarge { .. } => "too_large",
             UpstreamError::Truncated(_) => "truncated",
-            UpstreamError::Encoding(_) => "encoding",
-            UpstreamError::Content(_) | UpstreamError::Broke => "content",
+            UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) => "encoding",
+            UpstreamError::Content(_) | UpstreamError::SpeaksTls | UpstreamError::Broke => "content",
             UpstreamError::Empty => "empty",
-            UpstreamError::Auth { .. } => "auth",
+            UpstreamError::Auth { .. } | UpstreamError::Secret(_) => "auth",
         }
     }
 
@@ -98,28 +91,43 @@ impl UpstreamError {
         }
     }
 
+    /// Whether the port speaks TLS while the address is http. Some servers say so in an answer with status 400.
+    pub fn speaks_tls(&self) -> bool {
+        match self {
+            UpstreamError::SpeaksTls => true,
+            UpstreamError::Status { code: 400, excerpt } => {
+                let said = excerpt.to_ascii_lowercase();
+                ["to an https server", "sent to https port", "to an ssl-enabled"].iter().any(|text| said.contains(text))
+            }
+            _ => false,
+        }
+    }
+
     /// What a failure before the body means.
     pub(super) fn from_exchange(error: &hyper::Error, head_limit: usize) -> UpstreamError {
         if error.is_parse_too_large() {
-            UpstreamError::TooLarge { part: "headers", limit: head_limit }
-        } else if error.is_parse() {
-            UpstreamError::Content(format!("what is no HTTP response ({error})"))
-        } else {
-            UpstreamError::Reset(cause(error))
+            return UpstreamError::TooLarge { part: "headers", limit: head_limit };
+        }
+        if error.is_parse() {
+            return UpstreamError::Content("what is no HTTP response".to_owned());
+        }
+        match io_cause(error) {
+            Some(io) => TlsFault::within(io).map_or_else(|| UpstreamError::Reset(plain(io)), UpstreamError::Tls),
+            None => UpstreamError::Reset("it ended before the head of a response".to_owned()),
         }
     }
 }
 
-/// The innermost cause: hyper's own sentence says only which step failed.
-fn cause(error: &hyper::Error) -> String {
+/// The innermost I/O error: hyper's own sentence says only which step failed.
+fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {
+        if let Some(io) = source.downcast_ref() {
+            return Some(io);
+        }
         innermost = source;
     }
-    match innermost.downcast_ref::<io::Error>() {
-        Some(io) => plain(io),
-        None => innermost.to_string(),
-    }
+    None
 }
 
 /// An I/O error in words, without the number of the platform's error.
@@ -136,5 +144,15 @@ mod tests {
     fn io_errors_are_plain_words() {
         assert_eq!(plain(&io::Error::from_raw_os_error(111)), "connection refused");
         assert_eq!(plain(&io::Error::other("Odd")), "odd");
+    }
+
+    #[test]
+    fn a_server_that_answers_in_http_that_it_wants_tls_is_believed() {
+        let says = |code, text: &str| UpstreamError::Status { code, excerpt: text.to_owned() }.speaks_tls();
+        // Go's net/http, nginx and Apache.
+        assert!(says(400, "Client sent an HTTP request to an HTTPS server."));
+        assert!(says(400, "<center>The plain HTTP request was sent to HTTPS port</center>"));
+        assert!(says(400, "You're speaking plain HTTP to an SSL-enabled server port."));
+        assert!(!says(400, "Bad Request") && !says(500, "Client sent an HTTP request to an HTTPS server."));
     }
 }

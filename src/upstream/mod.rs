@@ -9,9 +9,13 @@ mod client;
 mod connection;
 mod credentials;
 mod error;
+mod first_byte;
 mod flight;
 mod identity;
 mod tls;
+mod tls_fault;
+mod verify;
+mod words;
 
 pub use address::{Address, AddressError, Endpoint};
 pub use client::{Client, Options, Page};
@@ -20,3 +24,4 @@ pub use error::UpstreamError;
 pub use flight::Flight;
 pub use identity::IdentityFiles;
 pub use tls::{TlsOptions, TrustError};
+pub use tls_fault::TlsFault;

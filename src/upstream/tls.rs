@@ -5,19 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::client::danger::ServerCertVerifier;
+use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::identity::{Identity, IdentityFiles};
+use super::verify::{Unverified, Verified};
 
 /// Whom to trust, and who we are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Certificates to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// `--upstream.insecure-skip-verify`: whoever answers is believed.
+    pub skip_verify: bool,
     /// Shown to an upstream that asks for it.
     pub identity: Option<IdentityFiles>,
     /// The name that the upstream's certificate must have, where it is not the host of the address.
@@ -41,8 +45,8 @@ pub enum TrustError {
     #[error("this box has no certificate store to verify an https upstream with; name one with --upstream.ca-file")]
     NoRoots,
     /// The TLS library refuses its own defaults.
-    #[error("TLS cannot be set up: {0}")]
-    Library(#[from] rustls::Error),
+    #[error("TLS cannot be set up: this is a bug, please report it")]
+    Library,
 }
 
 /// Speaks TLS by these options.
@@ -53,13 +57,11 @@ pub(super) struct Tls {
 
 impl Tls {
     pub(super) fn new(options: &TlsOptions) -> Result<Tls, TrustError> {
-        let roots = match &options.ca_file {
-            Some(path) => own_roots(path)?,
-            None => system_roots()?,
-        };
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots);
+            .with_safe_default_protocol_versions()
+            .map_err(|_| TrustError::Library)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier(options)?);
         let config = match &options.identity {
             Some(files) => {
                 let mut config = config.with_client_cert_resolver(Arc::new(Identity::read(files)?));
@@ -73,15 +75,36 @@ impl Tls {
     }
 }
 
-fn own_roots(path: &Path) -> Result<RootCertStore, TrustError> {
+fn verifier(options: &TlsOptions) -> Result<Arc<dyn ServerCertVerifier>, TrustError> {
+    if options.skip_verify {
+        return Ok(Arc::new(Unverified::new()));
+    }
+    let (roots, named) = match &options.ca_file {
+        Some(path) => own_roots(path)?,
+        None => (system_roots()?, Vec::new()),
+    };
+    let provider = Arc::new(ring::default_provider());
+    let by_path = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    Ok(Arc::new(Verified { by_path: by_path.map_err(|_| TrustError::Library)?, named }))
+}
+
+/// What the file names: as the ends of paths, and as they are.
+fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TrustError> {
     let refuse = |why: String| TrustError::File { flag: "--upstream.ca-file", path: path.to_owned(), why };
     let pem = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates =
+        certificates.map_err(|_| refuse("is no whole PEM file: a part of it cannot be read".to_owned()))?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| refuse(error.to_string()))?;
-        roots.add(certificate).map_err(|error| refuse(error.to_string()))?;
+    for (at, certificate) in certificates.iter().enumerate() {
+        let unusable = |_| refuse(format!("what stands in it as certificate {} is none", at + 1));
+        roots.add(certificate.clone()).map_err(unusable)?;
     }
-    if roots.is_empty() { Err(refuse("holds no certificate in PEM form".to_owned())) } else { Ok(roots) }
+    if roots.is_empty() {
+        Err(refuse("holds no certificate in PEM form".to_owned()))
+    } else {
+        Ok((roots, certificates))
+    }
 }
 
 fn system_roots() -> Result<RootCertStore, TrustError> {

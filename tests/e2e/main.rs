@@ -16,6 +16,7 @@ mod strict;
 #[path = "../support/program/mod.rs"]
 mod support;
 
+mod anchors;
 mod answers;
 mod box_faults;
 mod coding;

@@ -1,6 +1,8 @@
 //! An https upstream: who is believed and who is not, and what we show of ourselves.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,13 +19,13 @@ use crate::support::until;
 use crate::support::upstream::{Step, Upstream, ok};
 
 /// A certificate authority of the test's own, with its certificate in a file.
-struct Authority {
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -59,7 +61,7 @@ impl Authority {
         builder.with_single_cert(vec![certificate.der().clone()], key).unwrap()
     }
 
-    fn sign(&self, name: &str) -> (Certificate, KeyPair) {
+    pub fn sign(&self, name: &str) -> (Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
         (certificate, key)
@@ -80,9 +82,26 @@ fn flags(authority: &Authority, client: &Path) -> Vec<String> {
         .into()
 }
 
-fn start(upstream: &Upstream, flags: &[String]) -> Exporter {
+pub fn start(upstream: &Upstream, flags: &[String]) -> Exporter {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     Exporter::start(&format!("https://{}", upstream.address), &flags)
+}
+
+/// What `/debug` and the log say of an upstream that is not believed; nothing is asked of it.
+pub fn meaning(upstream: &Upstream, flags: &[String]) -> String {
+    let exporter = start(upstream, flags);
+    let meaning = meaning_of(&exporter);
+    assert_eq!(upstream.requests().len(), 0, "nothing was asked");
+    meaning
+}
+
+fn meaning_of(exporter: &Exporter) -> String {
+    let answer = exporter.metrics();
+    assert!(answer.has("kvtier_upstream_error_info{upstream=\"main\",reason=\"tls\"} 1"), "{}", answer.body);
+    let debug = exporter.get("/debug").body;
+    let meaning = debug.lines().find_map(|line| line.strip_prefix("  meaning  the upstream ")).unwrap().to_owned();
+    until("the log says it too", || exporter.log().iter().any(|line| line.contains(&meaning)));
+    meaning
 }
 
 fn reason_of(upstream: &Upstream, authority: &Authority) -> Option<String> {
@@ -241,4 +260,49 @@ fn the_healthcheck_verifies_an_exporter_behind_tls() {
     let plain = run(&["healthcheck", "--url", &front.address.to_string()]);
     let stderr = String::from_utf8(plain.stderr).unwrap();
     assert!(plain.status.code() == Some(1) && stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
+fn a_server_that_asks_for_a_certificate_says_so_in_plain_words() {
+    let (authority, clients, strangers) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    Authority::new().write_client(strangers.path());
+    let upstream = Upstream::start_tls(authority.server_for("127.0.0.1", Some(&clients)), |_| vec![ok(PAGE)]);
+    let without = meaning(&upstream, &flags(&authority, strangers.path())[..1]);
+    assert!(without.contains("it asks for a client certificate. Give it one with --upstream.cert-file"), "{without}");
+    let refused = meaning(&upstream, &flags(&authority, strangers.path()));
+    assert!(refused.contains("it refuses the client certificate that it was shown"), "{refused}");
+}
+
+#[test]
+fn tls_and_plain_http_are_told_apart_on_the_wrong_port() {
+    let authority = Authority::new();
+    let secure = Upstream::start_tls(authority.server("127.0.0.1"), |_| vec![ok(PAGE)]);
+    let exporter = Exporter::start(&format!("http://{}/metrics", secure.address), &[]);
+    assert!(exporter.metrics().has("kvtier_upstream_up{upstream=\"main\"} 0"));
+    let debug = exporter.get("/debug").body;
+    assert!(debug.contains("speaks TLS, and was asked in plain HTTP. Write https://"), "{debug}");
+    let authority = format!("--upstream.ca-file={}", authority.file().display());
+    for (answer, said) in [
+        // As uvicorn does with what is no request.
+        ("HTTP/1.1 400 Bad Request\r\n\r\nInvalid HTTP request received.", "it answers, but not in TLS"),
+        ("", "it closed the connection amid the handshake"),
+    ] {
+        let exporter = Exporter::start(&format!("https://{}/metrics", who_says(answer)), &[&authority]);
+        let meaning = meaning_of(&exporter);
+        let remedy = "If the port speaks plain HTTP, write http:// in place of https://";
+        assert!(meaning.contains(&format!("failed the TLS handshake: {said}. {remedy}")), "{meaning}");
+    }
+}
+
+/// A server that gives this answer to whatever comes, and closes.
+fn who_says(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
 }

@@ -1,0 +1,129 @@
+//! Whether the certificate of an https upstream is believed.
+//!
+//! The library builds a path from it to a trusted one, and refuses two certificates that curl and Prometheus take:
+//! one that is itself named as trusted and may sign others (what `openssl req -x509` makes), and one that is named as
+//! trusted while its signer is not. Whoever names exactly this certificate has vouched for it, so both are taken as the
+//! anchors that they are. Everything else is still asked for: its dates, its name, and a handshake that is signed with
+//! its key.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+
+/// Believes what leads to a trusted certificate, and the trusted certificates themselves.
+#[derive(Debug)]
+pub(super) struct Verified {
+    pub(super) by_path: Arc<WebPkiServerVerifier>,
+    /// The certificates that the operator named; none where the system's are trusted.
+    pub(super) named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verified {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.by_path.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(why)) if is_of_the_path(&why) && self.named.contains(certificate) => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_path.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_path.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_path.supported_verify_schemes()
+    }
+}
+
+/// Whether the path alone is what is wrong. The library looks at the dates of the certificate first, so they are right
+/// where this is what it says.
+fn is_of_the_path(why: &CertificateError) -> bool {
+    match why {
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => true,
+        _ => is_an_authoritys(why),
+    }
+}
+
+/// Whether the certificate was refused because it may sign others.
+pub(super) fn is_an_authoritys(why: &CertificateError) -> bool {
+    let CertificateError::Other(other) = why else { return false };
+    matches!(other.0.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+/// Believes anybody: `--upstream.insecure-skip-verify`.
+#[derive(Debug)]
+pub(super) struct Unverified(CryptoProvider);
+
+impl Unverified {
+    pub(super) fn new() -> Unverified {
+        Unverified(ring::default_provider())
+    }
+}
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    // Of a certificate that may be anybody's, a signature says nothing.
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

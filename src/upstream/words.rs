@@ -1,0 +1,108 @@
+//! The failures of an upstream in words: what was seen, and what to do about it, one remedy a cause.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::UpstreamError;
+
+impl UpstreamError {
+    /// What was seen: a sentence after "the upstream", without its full stop.
+    pub fn seen(&self) -> String {
+        match self {
+            UpstreamError::Connect(why) => format!("cannot be reached: {why}"),
+            UpstreamError::Reset(why) => format!("closed the connection without an answer: {why}"),
+            UpstreamError::Tls(fault) => format!("failed the TLS handshake: {fault}"),
+            UpstreamError::SpeaksTls => "speaks TLS, and was asked in plain HTTP".to_owned(),
+            UpstreamError::Timeout(limit) => format!("did not answer within {}", humantime::format_duration(*limit)),
+            UpstreamError::Unfinished(limit) => {
+                format!("sent more than could be worked through within {}", humantime::format_duration(*limit))
+            }
+            UpstreamError::Status { code, .. } => format!("answered with status {code}"),
+            UpstreamError::Redirect(how) => format!("redirects {how}"),
+            UpstreamError::TooLarge { part, limit } => format!("sent more than {limit} bytes of {part}"),
+            UpstreamError::Truncated(bytes) => {
+                format!("broke off after {bytes} bytes of the body; the part that came was not used")
+            }
+            UpstreamError::Encoding(how) => format!("packed the body in a way that cannot be read: {how}"),
+            UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
+            UpstreamError::Content(what) => format!("sent {what} instead of metrics"),
+            UpstreamError::Empty => "sent an empty page".to_owned(),
+            UpstreamError::Auth { code, .. } => format!("needs credentials: it answered with status {code}"),
+            UpstreamError::Secret(why) => format!("was not asked, since {why}"),
+            UpstreamError::Broke => "sent a page that this exporter broke on".to_owned(),
+        }
+    }
+
+    /// What to do: a sentence or two without the last full stop. It names the flags of the main upstream.
+    pub fn remedy(&self) -> Cow<'static, str> {
+        match self {
+            UpstreamError::SpeaksTls => TO_HTTPS,
+            UpstreamError::Status { .. } if self.speaks_tls() => TO_HTTPS,
+            UpstreamError::Tls(fault) => fault.remedy(),
+            UpstreamError::Connect(_) => "Is the engine up? Loading a model can take many minutes",
+            UpstreamError::Reset(_) => {
+                "Look whether the engine is still up. If the port speaks TLS, write https:// after --upstream"
+            }
+            UpstreamError::Timeout(_) => {
+                "Look whether the engine hangs or its box is overloaded, and whether a firewall drops packets. An engine \
+                 that is only slow gets more time with --upstream.timeout"
+            }
+            UpstreamError::Unfinished(_) => "A smaller --upstream.max-bytes refuses such pages",
+            UpstreamError::Status { code, .. } => of_status(*code),
+            UpstreamError::Redirect(_) => "Write the final address after --upstream",
+            UpstreamError::TooLarge { part: "headers", .. } => "Look what stands before the engine and sends such a head",
+            UpstreamError::TooLarge { .. } => "A larger body is allowed with --upstream.max-bytes",
+            UpstreamError::Truncated(_) => "Look whether the engine, or a proxy before it, dies or times out amid its answer",
+            UpstreamError::Encoding(_) => "Let what stands before the engine send the page unpacked, or packed with gzip",
+            UpstreamError::PackedUnsaid(_) => {
+                "Let what stands before the engine pass the Content-Encoding header on, or not pack the page at all; \
+                 Prometheus cannot read such a page either"
+            }
+            UpstreamError::Content(_) => "Does the address name the metrics path?",
+            UpstreamError::Empty => "Give the engine's own metrics page after --upstream. SGLang fills it only with --enable-metrics",
+            UpstreamError::Auth { code: 403, .. } => {
+                "The credentials, if any were sent, are not enough: allow this client to read the page (a network policy, a \
+                 gateway's rule, a role), or give those of a user who may with --upstream.bearer-token-file or \
+                 --upstream.basic-auth-file"
+            }
+            UpstreamError::Auth { .. } => {
+                "Name a file that has them with --upstream.bearer-token-file or --upstream.basic-auth-file; where one is \
+                 named, what is in it is wrong or has expired"
+            }
+            UpstreamError::Secret(_) => "Mend the file, or let this program's user read it",
+            UpstreamError::Broke => "This is a bug: please report it together with the page",
+        }
+        .into()
+    }
+}
+
+const TO_HTTPS: &str = "Write https:// in place of http:// after --upstream";
+
+fn of_status(code: u16) -> &'static str {
+    match code {
+        404 | 405 | 410 => {
+            "Give the path of the engine's metrics with --upstream, such as http://127.0.0.1:8000/metrics. vLLM serves it on \
+             its API port, SGLang only with --enable-metrics, Ollama not at all"
+        }
+        429 => {
+            "Something limits how often it may be asked: ask less often (a longer scrape interval, \
+                --upstream.min-interval), or take the metrics path out of that limit"
+        }
+        502..=504 => "A proxy has no engine behind it that serves, or the engine is still loading: look there first",
+        500..=599 => {
+            "The server failed over the page: its own log says at what. Where PROMETHEUS_MULTIPROC_DIR is set, the \
+                      directory must be there, writable and empty at each start"
+        }
+        400 => "Is this the engine's own port? Something there does not understand a plain request for a page",
+        _ => "Give the engine's own metrics page with --upstream, such as http://127.0.0.1:8000/metrics",
+    }
+}
+
+/// The whole of it.
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}. {}", self.seen(), self.remedy())
+    }
+}
+
+impl std::error::Error for UpstreamError {}
