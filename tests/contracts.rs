@@ -1,7 +1,9 @@
 //! What is written in two places says the same in both.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test crate says what it expects")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use kvtier_exporter::catalogue::catalogue;
 
@@ -12,6 +14,43 @@ fn table() -> BTreeMap<String, String> {
     let rows = README.lines().filter_map(|line| line.strip_prefix("| `kvtier_"));
     let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>()).filter(|row| row.len() == 5);
     cells.map(|row| (format!("kvtier_{}", row[0].trim_end_matches('`')), row[1].to_owned())).collect()
+}
+
+/// The files below a folder of the project, and those below them.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+/// Whether a text is written as ids are: small words with a dash between each two.
+fn is_an_id(text: &str) -> bool {
+    let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    text.contains('-') && text.split('-').all(word)
+}
+
+/// The ids of findings: whatever stands in quotes in the code of `check` and `plan` and is written as an id.
+fn ids_of_findings() -> BTreeSet<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = files_below(&source.join("advise")).into_iter().chain([source.join("commands/check.rs")]);
+    let text = files.map(|file| fs::read_to_string(file).unwrap()).map(|text| {
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        code.split('"').filter(|piece| is_an_id(piece)).map(str::to_owned).collect::<Vec<_>>()
+    });
+    text.flatten().collect()
+}
+
+#[test]
+fn every_finding_has_a_row_that_says_what_why_and_what_to_do() {
+    let rows = include_str!("../docs/findings.md").lines().filter(|line| line.starts_with("| `"));
+    let mut told = BTreeSet::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        assert!(cells.len() == 4 && cells.iter().all(|cell| !cell.is_empty()), "{row}");
+        told.insert(cells[0].trim_matches('`').to_owned());
+    }
+    let ids = ids_of_findings();
+    assert!(ids.contains("upstream-unreachable") && ids.contains("two-connectors"), "{ids:?}");
+    assert_eq!(told, ids, "docs/findings.md and the program");
 }
 
 #[test]

@@ -30,6 +30,15 @@ pub fn count(number: f64) -> String {
     if number < 0.0 && digits != "0" { format!("-{out}") } else { out }
 }
 
+/// A large number as people say it: `1.2 M`.
+pub fn short_count(number: f64) -> String {
+    const UNITS: [(f64, &str); 3] = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
+    match UNITS.iter().find(|(each, _)| number >= *each) {
+        Some((each, unit)) => format!("{:.1}{unit}", number / each),
+        None => count(number),
+    }
+}
+
 /// A number of things: `1 engine`, `2 engines`.
 pub fn many(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
@@ -77,6 +86,7 @@ mod tests {
         assert_eq!((short_size(67_108_864.0), short_size(512.0)), ("64.0 MiB".into(), "512 bytes".into()));
         assert_eq!((count(0.0), count(999.0), count(1000.0)), ("0".into(), "999".into(), "1,000".into()));
         assert_eq!((count(950_056.0), count(-1234.0)), ("950,056".into(), "-1,234".into()));
+        assert_eq!([1.2e6, 999.0, 8e11, 1e3].map(short_count), ["1.2 M", "999", "800.0 G", "1.0 k"]);
         assert_eq!((many(1, "engine"), many(2, "engine")), ("1 engine".into(), "2 engines".into()));
         assert_eq!((percent(0.12), speed(13.4e9)), ("12.0 %".into(), "13.4 GB/s".into()));
     }

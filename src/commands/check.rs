@@ -1,23 +1,23 @@
 //! `check`: the page, the box, the directories and LMCache's configuration, all at once and each with a deadline.
 
-use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{PATIENCE, fetch, look, print_as, status, unknown_text};
-use crate::advise::check::{self, Facts, Listened, link_is_low};
+use crate::advise::check::{self, DiskTier, Extra, Facts, Listened, link_is_low};
 use crate::advise::lmcache::Config;
 use crate::advise::words::{many, short_size};
 use crate::advise::{Finding, any_to_act_on, tally};
 use crate::bound;
 use crate::cli::{Check, Cli};
 use crate::events::Endpoint;
-use crate::events::probe::{Heard, probe};
+use crate::events::probe::{Heard, Replays, probe, probe_replay};
+use crate::host;
 use crate::host::facts::{self, BoxFacts, Gpu};
-use crate::host::{self, Place};
-use crate::pipeline::{self, Survey};
+use crate::pipeline::{self, MAIN, Source, Survey};
 use crate::upstream::{Address, Client, UpstreamError};
 
 /// Between two looks at a link that is below its maximum.
@@ -40,17 +40,28 @@ struct Answer {
 
 pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
     let client = Client::new(cli.upstream.main())?;
-    let (page, (boxed, host), disks, lmcache) =
-        tokio::join!(survey(cli, &client), look(cli), places(cli), lmcache_config(cli, flags));
+    let clients = extra_clients(cli)?;
+    let (main, extras, (boxed, host), disks, lmcache) =
+        tokio::join!(page(&client, MAIN), pages(&clients), look(cli), disks(cli), lmcache_config(cli, flags));
     let (config, unreachable) = lmcache?;
-    let under_load = under_load(cli, &client, &boxed, page.as_ref().ok()).await;
-    let events = listen(cli, page.is_ok()).await;
-    let stored_meanwhile = stored_meanwhile(cli, &client, page.as_ref().ok(), &events).await;
     let settings = cli.settings();
+    let alone = main.as_ref().map(|source| pipeline::survey(slice::from_ref(source), &settings));
+    let page = main.as_ref().map(|main| {
+        let sources: Vec<Source> = std::iter::once(main).chain(extras.iter().flatten()).cloned().collect();
+        pipeline::survey(&sources, &settings)
+    });
+    let under_load = under_load(cli, &client, &boxed, alone.as_ref().ok()).await;
+    let events = listen(cli, page.is_ok()).await;
+    let stored_meanwhile = stored_meanwhile(cli, &client, alone.as_ref().ok(), &events).await;
     let engines = page.as_ref().map(|survey| bound::resolve(&survey.snapshot, &settings, &host)).unwrap_or_default();
     let facts = Facts {
         upstream: &cli.upstream.address.to_string(),
-        page: page.as_ref().map(|survey| check::Page { survey, engines: &engines }),
+        page: match (&page, &alone) {
+            (Ok(survey), Ok(main)) => Ok(check::Page { survey, main, engines: &engines }),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        },
+        extras: &further(&clients, &extras),
+        unverified: &unverified(&client, &clients),
         settings: &settings,
         engines: flags.engines,
         boxed: &boxed,
@@ -67,7 +78,7 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         command: "check",
         version: env!("CARGO_PKG_VERSION"),
         upstream: facts.upstream.to_owned(),
-        looked_at: looked_at(&facts),
+        looked_at: looked_at(&facts, &extras, flags.url.as_ref()),
         findings,
         unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).collect(),
     };
@@ -85,18 +96,59 @@ impl Answer {
     }
 }
 
-async fn survey(cli: &Cli, client: &Client) -> Result<Survey, UpstreamError> {
-    Ok(pipeline::survey(&[fetch(client).await?], &cli.settings()))
+/// The page of an upstream, if it is one: judged as a scrape judges it.
+async fn page(client: &Client, name: &str) -> Result<Source, UpstreamError> {
+    let source = Source { name: name.to_owned(), ..fetch(client).await? };
+    if pipeline::is_garbage(&source.body, source.format) {
+        return Err(UpstreamError::Content("text that holds no sample".to_owned()));
+    }
+    Ok(source)
 }
 
-async fn places(cli: &Cli) -> Vec<(PathBuf, Option<Place>)> {
-    let options = cli.host();
-    let mut places = Vec::new();
-    for path in options.disk_tiers {
-        let place = facts::look_at(&path, &options.procfs, PATIENCE).await;
-        places.push((path, place));
+async fn survey(cli: &Cli, client: &Client) -> Result<Survey, UpstreamError> {
+    Ok(pipeline::survey(&[page(client, MAIN).await?], &cli.settings()))
+}
+
+fn extra_clients(cli: &Cli) -> Result<Vec<(String, Client)>> {
+    let extras = cli.upstream.extras().into_iter();
+    extras.map(|(name, options)| Ok((name, Client::new(options)?))).collect()
+}
+
+/// The pages of the extras, in their order. They wait one for another, each no longer than it may.
+async fn pages(clients: &[(String, Client)]) -> Vec<Result<Source, UpstreamError>> {
+    let mut pages = Vec::new();
+    for (name, client) in clients {
+        pages.push(page(client, name).await);
     }
-    places
+    pages
+}
+
+fn further(clients: &[(String, Client)], pages: &[Result<Source, UpstreamError>]) -> Vec<Extra> {
+    let each = clients.iter().zip(pages).map(|((name, client), page)| Extra {
+        name: name.clone(),
+        address: client.options().address.to_string(),
+        error: page.as_ref().err().cloned(),
+    });
+    each.collect()
+}
+
+fn unverified(main: &Client, extras: &[(String, Client)]) -> Vec<String> {
+    let clients = std::iter::once(main).chain(extras.iter().map(|(_, client)| client));
+    clients.filter(|client| client.believes_anybody()).map(|client| client.options().address.to_string()).collect()
+}
+
+async fn disks(cli: &Cli) -> Vec<DiskTier> {
+    let options = cli.host();
+    let mut disks = Vec::new();
+    for path in &options.disk_tiers {
+        let place = facts::look_at(path, &options.procfs, PATIENCE).await;
+        let measured = match &place {
+            Some(_) => facts::measured(path, &options, PATIENCE).await,
+            None => None,
+        };
+        disks.push(DiskTier { path: path.clone(), place, measured });
+    }
+    disks
 }
 
 /// LMCache's configuration. A file that cannot be read ends the command; a server that does not answer is a finding.
@@ -112,7 +164,7 @@ async fn lmcache_config(cli: &Cli, flags: &Check) -> Result<(Option<Config>, Opt
     let address = Address { path: path.clone(), ..address.clone() };
     let shown = address.to_string();
     let client = Client::new(cli.upstream.without_credentials(&address))?;
-    let answer = client.fetch_other(&path).await.map_err(|error| format!("{shown} {error}."));
+    let answer = client.fetch_other(&path).await.map_err(|error| format!("{shown} {}.", error.seen()));
     match answer.and_then(|body| Config::from_json(&body, &shown)) {
         Ok(config) => Ok((Some(config), None)),
         Err(seen) => Ok((None, Some(silent_server(seen)))),
@@ -149,7 +201,8 @@ async fn listen(cli: &Cli, serves: bool) -> Vec<Listened> {
     let look = |endpoint: Endpoint| {
         tokio::task::spawn_blocking(move || {
             let heard = probe(&endpoint, PATIENCE, serves);
-            Listened { endpoint, heard }
+            let replays = endpoint.replay.as_ref().map(probe_replay);
+            Listened { endpoint, heard, replays }
         })
     };
     let looks: Vec<_> = endpoints.into_iter().map(look).collect();
@@ -186,21 +239,17 @@ fn not_judged(facts: &Facts<'_>) -> Vec<String> {
         .collect()
 }
 
-fn looked_at(facts: &Facts<'_>) -> Vec<String> {
+/// Everything that was given or found to be looked at, a line each, whatever came of it.
+fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcache: Option<&Address>) -> Vec<String> {
     let boxed = facts.boxed;
-    let mut lines = Vec::new();
-    if let Ok(page) = &facts.page {
-        let snapshot = &page.survey.snapshot;
-        lines.push(format!(
-            "{}: {} metric names, {} {}, {}, {}",
-            facts.upstream,
-            page.survey.names.len(),
-            snapshot.engine_kind.unwrap_or("no known engine"),
-            snapshot.version_range.as_deref().unwrap_or("of unknown version"),
-            many(page.engines.len(), "engine"),
-            many(page.engines.iter().map(|engine| engine.tiers.len()).sum(), "tier")
-        ));
-    }
+    let mut lines = vec![main_line(facts)];
+    lines.extend(facts.extras.iter().zip(extras).map(|(extra, page)| match page {
+        Ok(source) => {
+            let names = pipeline::survey(slice::from_ref(source), facts.settings).names.len();
+            format!("extra {} at {}: {names} metric names", extra.name, extra.address)
+        }
+        Err(_) => format!("extra {} at {}: no page", extra.name, extra.address),
+    }));
     let size = |bytes: Option<f64>| bytes.map_or("an unknown size".to_owned(), short_size);
     if let Some(shm) = &boxed.shm {
         lines.push(format!("{}: {} in all, {} free", shm.path, size(shm.size), size(shm.available)));
@@ -210,11 +259,48 @@ fn looked_at(facts: &Facts<'_>) -> Vec<String> {
         lines.push(format!("host memory: {total} in all, {available} available"));
     }
     lines.extend(boxed.gpus.iter().map(|gpu| format!("GPU {} ({}): {} free", gpu.index, gpu.name, size(gpu.free))));
-    lines.extend(facts.disks.iter().map(|(path, _)| format!("disk tier {}", path.display())));
-    lines.extend(facts.events.iter().map(|one| match one.heard {
-        Heard::Batch(rank) => format!("events of {}: a batch of rank {rank} came", one.endpoint.link),
-        _ => format!("events of {}", one.endpoint.link),
-    }));
-    lines.extend(facts.lmcache.map(|config| format!("LMCache's configuration, {}", config.from)));
+    lines.extend(facts.disks.iter().map(disk_line));
+    lines.extend(facts.events.iter().flat_map(event_lines));
+    match (facts.lmcache, lmcache) {
+        (Some(config), _) => lines.push(format!("LMCache's configuration, {}", config.from)),
+        (None, Some(address)) => lines.push(format!("LMCache's server at {address}: no configuration")),
+        (None, None) => {}
+    }
     lines
+}
+
+fn main_line(facts: &Facts<'_>) -> String {
+    let Ok(page) = &facts.page else { return format!("{}: no page", facts.upstream) };
+    let snapshot = &page.survey.snapshot;
+    format!(
+        "{}: {} metric names, {} {}, {}, {}",
+        facts.upstream,
+        page.main.names.len(),
+        snapshot.engine_kind.unwrap_or("no known engine"),
+        snapshot.version_range.as_deref().unwrap_or("of unknown version"),
+        many(page.engines.len(), "engine"),
+        many(page.engines.iter().map(|engine| engine.tiers.len()).sum(), "tier")
+    )
+}
+
+fn disk_line(disk: &DiskTier) -> String {
+    let held = match disk.measured {
+        Some(measured) if measured.whole => format!(": {} in it", short_size(measured.bytes as f64)),
+        Some(measured) => format!(": {} in it or more", short_size(measured.bytes as f64)),
+        None => String::new(),
+    };
+    format!("disk tier {}{held}", disk.path.display())
+}
+
+fn event_lines(one: &Listened) -> Vec<String> {
+    let link = &one.endpoint.link;
+    let events = match one.heard {
+        Heard::Batch(rank) => format!("events of {link}: a batch of rank {rank} came"),
+        _ => format!("events of {link}"),
+    };
+    let replay = one.endpoint.replay.as_ref().map(|address| match one.replays {
+        Some(Replays::There) => format!("replay of {address}: it is there"),
+        _ => format!("replay of {address}"),
+    });
+    std::iter::once(events).chain(replay).collect()
 }

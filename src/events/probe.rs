@@ -37,6 +37,26 @@ pub enum Heard {
     Failed(String),
 }
 
+/// What answers replays at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replays {
+    /// A socket that answers.
+    There,
+    /// The socket there answers nothing: it is this one.
+    AnotherSocket(String),
+    /// No connection: why.
+    Failed(String),
+}
+
+/// Looks who is at the address of a replay, without asking for one.
+pub fn probe_replay(at: &Address) -> Replays {
+    match Socket::connect(at, Kind::Dealer) {
+        Ok(_) => Replays::There,
+        Err(Fault::Kind(kind)) => Replays::AnotherSocket(kind),
+        Err(fault) => Replays::Failed(fault.to_string()),
+    }
+}
+
 /// Looks for as long as `patience`, or until something comes. Where nobody listens it may listen itself for a moment,
 /// if `may_listen`: an engine that is about to bind that port could not meanwhile.
 pub fn probe(endpoint: &Endpoint, patience: Duration, may_listen: bool) -> Heard {

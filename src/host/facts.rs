@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::family::{Desc, Family, Labels};
 
 use super::unseen::{NoMemory, Unseen};
-use super::{Host, Look, Options, Place, gpu, memory, place, scan, shm};
+use super::{Host, Look, Measured, Options, Place, gpu, measure, memory, place, scan, shm};
 
 /// The box as far as it is known. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,9 +89,21 @@ pub async fn look(options: &Options, patience: Duration) -> Look {
 /// Looks at a directory on a thread of its own; `None` where that did not end within `patience`.
 pub async fn look_at(path: &Path, procfs: &Path, patience: Duration) -> Option<Place> {
     let (path, procfs): (PathBuf, PathBuf) = (path.into(), procfs.into());
+    detached(move || place(&path, &procfs), patience).await
+}
+
+/// Counts what a directory holds, for at most `patience`; `None` where that cannot be told.
+pub async fn measured(path: &Path, options: &Options, patience: Duration) -> Option<Measured> {
+    let (path, procfs, network_too) = (path.to_owned(), options.procfs.clone(), options.disk_scan_network);
+    // The walk ends by itself; the rest is for a file system that blocks.
+    let walk = move || measure::measure(&path, &procfs, network_too, patience);
+    detached(walk, patience + Duration::from_secs(1)).await?
+}
+
+/// What `work` says within `patience`. What a dead mount holds up ends with the process.
+async fn detached<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static, patience: Duration) -> Option<T> {
     let (tell, told) = oneshot::channel();
-    // Detached: what a dead mount holds up ends with the process.
-    std::thread::spawn(move || drop(tell.send(place(&path, &procfs))));
+    std::thread::spawn(move || drop(tell.send(work())));
     tokio::time::timeout(patience, told).await.ok()?.ok()
 }
 

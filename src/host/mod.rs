@@ -5,7 +5,7 @@
 //! and one collector's failure is never another's. Inside a collector, reading (I/O) and understanding (pure)
 //! are kept apart: `nvml` reads, `gpu` and `gpu_memory` understand, `walk` reads and `scan` understands, `maps`, `cgroup`,
 //! `mount`, `place` and `space` each hold their pair. `roster` remembers which GPUs there were; [`unseen`] names what
-//! should be there and cannot be seen, and why.
+//! should be there and cannot be seen, and why. `measure` walks once, for `check`.
 //!
 //! To add one: a file here with a type that implements [`Collector`], and one row in `COLLECTORS`. Its flag
 //! (`--[no-]collector.NAME`) follows from its name.
@@ -16,6 +16,7 @@ pub mod facts;
 pub(crate) mod gpu;
 mod gpu_memory;
 mod maps;
+mod measure;
 pub(crate) mod memory;
 mod mount;
 mod nvml;
@@ -36,6 +37,7 @@ use crate::settings::HostFacts;
 
 use unseen::Unseen;
 
+pub use measure::Measured;
 pub use mount::Mount;
 pub use place::{Place, Room, Standing, place};
 pub use runner::{Health, Host, Look, Pace};

@@ -157,6 +157,10 @@ impl Bench {
 
     /// Runs a command with these words, on this box.
     pub fn run(&self, words: &[&str]) -> Said {
+        self.run_at(&self.url(), words)
+    }
+
+    fn run_at(&self, url: &str, words: &[&str]) -> Said {
         let mounts =
             self.mounts.iter().map(|(at, options)| format!("mount -t tmpfs -o {options} tmpfs {}", at.display()));
         let lines: Vec<String> = mounts.chain(self.prepare.iter().cloned()).chain(["exec \"$@\"".to_owned()]).collect();
@@ -180,7 +184,7 @@ impl Bench {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KVTIER_")) {
             command.env_remove(name);
         }
-        command.args(words).args(["--upstream", &self.url()]);
+        command.args(words).args(["--upstream", url]);
         for (flag, name) in [("--path.procfs", "proc"), ("--path.sysfs", "sys"), ("--path.shm", "shm")] {
             command.arg(flag).arg(self.at(name));
         }
@@ -191,6 +195,11 @@ impl Bench {
         let unshared = !said.err.contains("unshare:") && !said.err.contains("mount:");
         assert!(unshared, "these tests need user namespaces and tmpfs in them: {}", said.err);
         said
+    }
+
+    /// Runs `check` of another upstream than the box's own.
+    pub fn at_upstream(&self, url: &str, words: &[&str]) -> Said {
+        self.run_at(url, &[&["check"], words].concat())
     }
 
     /// Runs `check` with these further words.

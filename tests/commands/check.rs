@@ -33,16 +33,12 @@ fn an_endpoint_that_is_no_engine() {
     html.check(&[]).says(1, &["FINDING upstream-wrong-endpoint", "sent HTML instead of metrics"]);
     let json = Bench::serving("{\"detail\":\"Not Found\"}");
     json.check(&[]).says(1, &["FINDING upstream-wrong-endpoint", "sent JSON instead of metrics"]);
-    let missing = Bench::new().upstream(|_| vec![response("404 Not Found", &[], "nothing here")]);
-    missing.check(&[]).says(1, &["FINDING upstream-wrong-endpoint", "answered with status 404"]);
     let router = "vllm:current_qps{server=\"http://a:8000\"} 1\nvllm:num_requests_running{server=\"http://a:8000\"} 2\n\
                   vllm:healthy_pods_total 2\nprocess_cpu_seconds_total 5\n";
     let said = Bench::serving(router).check(&[]);
     said.says(1, &["FINDING upstream-wrong-endpoint", "serves 4 metric names, 3 of them of vLLM", "router"]);
     let gateway = "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 2\n";
     Bench::serving(gateway).check(&[]).says(1, &["serves 1 metric names, 1 of them of vLLM"]);
-    let other = Bench::serving("node_load1 0.5\n").check(&[]);
-    other.says(1, &["FINDING upstream-wrong-endpoint", "serves 1 metric names, none of an engine"]);
     for engine in ["sglang-0.5.23-no-tier", "vllm-0.33.0-no-offload", "vllm-0.16.0-no-offload"] {
         Bench::serving(capture(engine)).check(&[]).says(0, &[FINE]);
     }
@@ -245,7 +241,8 @@ fn before_the_start_the_tier_has_to_find_room() {
         &["FINDING shm-too-full", "takes 20.0 MiB (20,971,520 bytes)", "has 10.0 MiB (10,485,760 bytes) free"],
     );
     said.is_silent_about(&["shm-smaller-than-tier", "shm-container-default"]);
-    tight.check(&["--tier.size=8MiB"]).is_silent_about(&["shm-"]);
+    // It fits, and leaves 10 − 8 = 2 MiB for all else.
+    tight.check(&["--tier.size=8MiB"]).says(1, &["FINDING shm-headroom-low", "will leave 2.0 MiB (2,097,152 bytes)"]);
     let twice = tight.check(&["--tier.size=8MiB", "--engines=2"]);
     twice.says(1, &["FINDING shm-too-full", "tiers of 2 engines take 16.0 MiB (16,777,216 bytes) together"]);
     let said = Bench::new().shm("31g").check(&["--tier.size=32GiB"]);
@@ -285,6 +282,15 @@ fn room_beside_a_tier_that_runs() {
         .says(1, &["FINDING shm-headroom-low", "the engine's memory limit leaves 200.0 MiB (209,715,200 bytes)"]);
     left(700 * MIB).says(0, &["remark shm-headroom-low", "No findings, 1 remark."]);
     left(2 * GIB).says(0, &[FINE]);
+}
+
+#[test]
+fn a_tier_leaves_room_beside_it_before_it_starts_as_while_it_runs() {
+    let left = |size: &str| Bench::new().shm("33g").check(&[&format!("--tier.size={size}")]);
+    left("33GiB").says(1, &["FINDING shm-headroom-low", "the mount", "will leave 0 bytes"]);
+    left("32.9GiB").says(1, &["FINDING shm-headroom-low", "will leave 102.4 MiB"]);
+    left("32.5GiB").says(1, &["remark shm-headroom-low", "will leave 512.0 MiB (536,870,912 bytes)"]);
+    left("32GiB").is_silent_about(&["shm-"]);
 }
 
 #[test]
@@ -506,6 +512,98 @@ fn a_disk_that_runs_out_of_inodes() {
     // The root directory takes one: 50 − 1 − 47 = 2.
     check(bench(47)).says(1, &["FINDING disk-tier-inodes-low", "has 2 of 50 inodes left, 4.0 %."]);
     check(bench(20)).says(0, &[FINE]);
+}
+
+/// A box whose disk tier of a gigabyte holds a file of so many megabytes.
+fn disk_tier(page: String, megabytes: u32) -> Bench {
+    let bench = Bench::serving(page).mount("kv", "size=1000m");
+    let file = bench.at("kv/chunk");
+    bench.prepare(format!("fallocate -l {megabytes}m {}", file.display()))
+}
+
+#[test]
+fn a_directory_that_holds_more_than_the_tier_was_given() {
+    let check = |megabytes, size: &str| {
+        let bench = disk_tier(capture("lmcache-0.5.6-disk"), megabytes);
+        let kv = bench.at("kv").display().to_string();
+        bench.check(&["--path.disk-tier", &kv, "--tier.size", &format!("lmcache_disk={size}")])
+    };
+    check(300, "200MiB").says(
+        1,
+        &[
+            "FINDING disk-tier-larger-than-declared",
+            "holds 300.0 MiB (314,572,800 bytes); the disk tier has 200.0 MiB (209,715,200 bytes) (--tier.size)",
+            "kv: 300.0 MiB in it",
+        ],
+    );
+    check(200, "200MiB").is_silent_about(&["disk-tier-larger", "disk-too-small"]);
+    // 300 MiB lie there and 700 are left.
+    check(300, "1001MiB").says(1, &["FINDING disk-too-small", "takes 1001.0 MiB", "has 700.0 MiB"]);
+    check(300, "1000MiB").is_silent_about(&["disk-tier-larger", "disk-too-small"]);
+}
+
+#[test]
+fn the_size_in_lmcaches_own_configuration_counts_for_each_rank() {
+    let bench = disk_tier(full(), 300);
+    bench
+        .write("lmcache.yaml", "local_cpu: false\nmax_local_cpu_size: 2\nlocal_disk: /kv\nmax_local_disk_size: 0.25\n");
+    let (kv, file) = (bench.at("kv").display().to_string(), bench.at("lmcache.yaml").display().to_string());
+    let words = ["--path.disk-tier", &kv, "--lmcache.config", &file];
+    let said = bench.check(&words);
+    said.says(1, &["FINDING disk-tier-larger-than-declared", "the disk tier has 256.0 MiB (268,435,456 bytes)"]);
+    bench.check(&[&words[..], &["--engine.ranks=2"]].concat()).is_silent_about(&["disk-tier-larger"]);
+}
+
+#[test]
+fn what_lmcache_believes_to_keep_on_disk_is_held_against_the_directory() {
+    let check = |claimed: &str, megabytes| {
+        let page = full() + &format!("lmcache:local_storage_usage{{model_name=\"m\",worker_id=\"0\"}} {claimed}\n");
+        let bench = disk_tier(page, megabytes);
+        let kv = bench.at("kv").display().to_string();
+        bench.check(&["--path.disk-tier", &kv])
+    };
+    // 314,572,800 bytes are 300 MiB.
+    check("314572800", 300).is_silent_about(&["lmcache-disk-usage"]);
+    check("314572800", 340).is_silent_about(&["lmcache-disk-usage"]);
+    let less = check("104857600", 300);
+    less.says(
+        1,
+        &["FINDING lmcache-disk-usage-differs", "keeps 100.0 MiB (104,857,600 bytes) on disk", "earlier process"],
+    );
+    let more = check("629145600", 300);
+    more.says(1, &["FINDING lmcache-disk-usage-differs", "holds 300.0 MiB (314,572,800 bytes)", "Writes failed"]);
+}
+
+#[test]
+fn tokens_that_something_served_are_told_where_no_tier_shows_it() {
+    let page = include_str!("pages/external-hits.prom");
+    let said = Bench::serving(page).shm("70g").check(&[]);
+    // 1.2 M of 3.0 M asked.
+    said.says(
+        1,
+        &[
+            "1.2 M tokens (1,200,000, 40.0 % of those that were asked for)",
+            "were served by something that shows no tier",
+            "Its fill and its copy speeds cannot be told.",
+        ],
+    );
+    said.is_silent_about(&["whether it is used at all"]);
+    let none = page.replace("kv_offloading_size=\"64.0\"", "kv_offloading_size=\"None\"");
+    Bench::serving(none).check(&[]).says(0, &["remark tokens-served-by-no-tier", "1.2 M tokens"]);
+    let idle = page.replace("1.2e+06", "0.0");
+    let said = Bench::serving(idle).shm("70g").check(&[]);
+    said.says(1, &["whether it is used at all cannot be told"]).is_silent_about(&["tokens-served"]);
+}
+
+#[test]
+fn copies_to_a_place_that_is_not_known_are_told() {
+    let said = Bench::serving(include_str!("pages/shared-storage.prom")).check(&[]);
+    // 8e11 ÷ 2^30 = 745.06, 3e11 ÷ 2^30 = 279.40
+    said.says(0, &["remark unknown-transfer-direction"]);
+    said.says(0, &["745.1 GiB (800,000,000,000 bytes) as \"GPU_to_SHARED_STORAGE\"", "279.4 GiB"]);
+    let other =
+        full() + "vllm:kv_offload_total_bytes_total{engine=\"0\",model_name=\"m\",transfer_type=\"CPU_to_NVME\"} 5e9\n";
+    Bench::serving(other).check(&[]).says(0, &["5,000,000,000 bytes) as \"CPU_to_NVME\""]);
 }
 
 #[test]

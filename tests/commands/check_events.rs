@@ -69,6 +69,25 @@ fn nobody_at_all() {
 }
 
 #[test]
+fn the_replay_is_looked_at_too() {
+    let publisher = Publisher::bind(0, Replay::New);
+    let (events, replay) = (format!("--events={}", publisher.address()), publisher.replay_address());
+    let said = Bench::serving(full()).check(&[&events, &format!("--events.replay={replay}")]);
+    said.says(0, &[FINE, &format!("replay of {replay}: it is there")]);
+    let nobody = format!("tcp://127.0.0.1:{}", free_port());
+    let said = Bench::serving(full()).check(&[&events, &format!("--events.replay={nobody}")]);
+    said.says(
+        1,
+        &[
+            "FINDING events-replay-unreachable",
+            &format!("The replay at {nobody}: cannot connect: "),
+            "replay_endpoint",
+            &format!("replay of {nobody} "),
+        ],
+    );
+}
+
+#[test]
 fn ports_of_two_ranks_that_meet() {
     // Where rank 1 publishes, rank 0 answers replays.
     let publisher = Publisher::bind(0, Replay::New);

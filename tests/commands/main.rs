@@ -15,6 +15,7 @@ mod stream;
 mod bench;
 mod check;
 mod check_events;
+mod check_upstream;
 mod history;
 mod plan;
 mod report;

@@ -41,6 +41,26 @@ fn what_the_box_cannot_hold_is_a_finding_and_the_flags_come_all_the_same() {
 }
 
 #[test]
+fn a_mount_as_large_as_the_tier_leaves_no_room_beside_it() {
+    let on = |mount: &str| plan(&Bench::new().shm(mount), &WORKED);
+    on("32g").says(1, &["FINDING shm-headroom-low", "will leave 0 bytes", "--kv-offloading-size 32"]);
+    on("33000m").says(1, &["FINDING shm-headroom-low", "will leave 232.0 MiB"]);
+    on("33500m").says(0, &["remark shm-headroom-low", "will leave 732.0 MiB"]);
+    on("33g").says(0, &["No findings, no remarks."]);
+    let full = Bench::new();
+    let other = full.at("shm/other");
+    let full = full.prepare(format!("fallocate -l 8g {}", other.display()));
+    plan(&full, &WORKED).says(1, &["FINDING shm-headroom-low"]);
+}
+
+#[test]
+fn without_a_size_a_box_that_is_too_small_is_told_so() {
+    let said = plan(&Bench::new().shm("1500m"), &["--engine=vllm"]);
+    said.says(0, &["remark no-size-given", "no RAM tier fits here"]);
+    said.is_silent_about(&["--ram 32GiB", "--ram 0"]);
+}
+
+#[test]
 fn unified_memory_refuses_ram_and_offers_disk() {
     let spark = "driver 580.95.05\ncount 1\ngpu0.uuid GPU-bbbb\ngpu0.name NVIDIA GB10\ngpu0.memory !3\n";
     for (bench, words) in [(Bench::new().driver(spark), &[][..]), (Bench::new(), &["--gpu.unified"])] {
@@ -148,8 +168,8 @@ fn free_space_and_inodes_bound_the_disk() {
 #[test]
 fn without_a_size_the_most_that_fits_is_told() {
     let said = plan(&Bench::new(), &["--engine=vllm", "--engines=2"]);
-    // Shared memory of 40 GiB is the nearest wall: 20 GiB for each of two.
-    said.says(0, &["remark no-size-given", "leave 40.0 GiB", "20 GiB for each of 2 engines"]);
+    // Shared memory of 40 GiB is the nearest wall; less 1 GiB beside the tiers: 19.5 GiB for each of two.
+    said.says(0, &["remark no-size-given", "leave 40.0 GiB", "19 GiB for each of 2 engines", "--ram 19GiB"]);
 }
 
 #[test]

@@ -15,7 +15,115 @@ const FULL_WHY: &str = "Neither LMCache nor vLLM's fs tier removes what an earli
 
 /// All directories.
 pub(super) fn directories(facts: &Facts<'_>) -> Vec<Finding> {
-    facts.disks.iter().flat_map(|(path, place)| directory(path, place.as_ref())).collect()
+    facts.disks.iter().flat_map(|disk| directory(&disk.path, disk.place.as_ref())).collect()
+}
+
+/// A declared size, the engines together, and who declares it.
+struct Declared {
+    bytes: f64,
+    by: String,
+}
+
+impl Declared {
+    /// Of LMCache, which keeps all engines' files in one directory. Its configuration counts GiB for each worker process.
+    fn of(facts: &Facts<'_>) -> Option<Declared> {
+        const GIB: f64 = 1_073_741_824.0;
+        let engines = match &facts.page {
+            Ok(page) => page.engines.len().max(1),
+            Err(_) => facts.engines as usize,
+        };
+        let each = match (facts.settings.tier_sizes.get("lmcache_disk"), facts.lmcache) {
+            (Some(bytes), _) => (*bytes as f64, "--tier.size".to_owned()),
+            (None, Some(config)) if config.local_disk.is_some() && config.max_local_disk_size > 0.0 => {
+                let ranks = facts.settings.engine_ranks.or((facts.boxed.gpus.len() == 1).then_some(1))?;
+                (config.max_local_disk_size * GIB * f64::from(ranks), config.from.clone())
+            }
+            _ => return None,
+        };
+        Some(Declared { bytes: each.0 * engines as f64, by: each.1 })
+    }
+}
+
+/// Beyond the declared size by more than the last bits of blocks and a chunk under way.
+const TOLERANCE: f64 = 0.01;
+
+/// What the directory holds, or can ever hold, against the declared size. Whose directory it is is certain only of one.
+pub(super) fn declared(facts: &Facts<'_>) -> Vec<Finding> {
+    let [disk] = facts.disks else { return Vec::new() };
+    let (Some(declared), Some(measured)) = (Declared::of(facts), disk.measured) else { return Vec::new() };
+    let shown = disk.path.display();
+    let (held, by) = (measured.bytes as f64, &declared.by);
+    if held > declared.bytes * (1.0 + TOLERANCE) {
+        return vec![Finding::new(
+            "disk-tier-larger-than-declared",
+            format!(
+                "{shown} holds {}{}; the disk tier has {} ({by}).",
+                if measured.whole { "" } else { "at least " },
+                size(held),
+                size(declared.bytes)
+            ),
+            "Files of an earlier process lie there, which LMCache neither counts nor removes, or somebody else's: the disk \
+             fills up although the tier keeps to its size.",
+            "Empty the directory while no engine runs, before each start, and keep nothing else in it; or declare the size \
+             that the tier really has.",
+        )];
+    }
+    let left = disk.place.as_ref().and_then(|place| place.room?.available).map(|left| left as f64);
+    let short = left.filter(|left| measured.whole && held + left < declared.bytes);
+    let finding = |left: f64| {
+        Finding::new(
+            "disk-too-small",
+            format!(
+                "The disk tier takes {} ({by}); {shown} holds {} and has {} left.",
+                size(declared.bytes),
+                size(held),
+                size(left)
+            ),
+            "On a full disk writes fail quietly while the tier's own figures go on growing.",
+            "Make the tier smaller, or use a larger disk.",
+        )
+    };
+    short.map(finding).into_iter().collect()
+}
+
+/// Below these two nothing is said of a difference: writes under way, and the last bits of blocks.
+const DIFFERS_BY_SHARE: f64 = 0.05;
+const DIFFERS_BY_BYTES: f64 = 67_108_864.0;
+
+/// LMCache's own figure against what its directory holds.
+pub(super) fn claimed(facts: &Facts<'_>) -> Vec<Finding> {
+    let ([disk], Ok(page)) = (facts.disks, &facts.page) else { return Vec::new() };
+    let (Some(claimed), Some(measured)) = (page.survey.snapshot.disk_claimed, disk.measured) else {
+        return Vec::new();
+    };
+    let (claimed, held) = (claimed.value, measured.bytes as f64);
+    let difference = claimed - held;
+    if difference.abs() < DIFFERS_BY_BYTES.max(DIFFERS_BY_SHARE * claimed.max(held)) {
+        return Vec::new();
+    }
+    let (why, action) = match difference < 0.0 {
+        true => (
+            "The rest are files of an earlier process or of somebody else: LMCache neither uses nor removes them, and the \
+             disk fills up although the tier keeps to its size.",
+            "Empty the directory while no engine runs, before each start, and keep nothing else in it.",
+        ),
+        // What was not seen may well be there.
+        false if !measured.whole => return Vec::new(),
+        false => (
+            "Writes failed, as on a full disk, or files were removed from outside: LMCache counts what is not there, and a \
+             reload of it finds nothing.",
+            "Look into the engine's log for failed writes and whether the disk is full, and restart the engine with an empty \
+             directory.",
+        ),
+    };
+    let least = if measured.whole { "" } else { "at least " };
+    let seen = format!(
+        "LMCache says that it keeps {} on disk; {} holds {least}{}.",
+        size(claimed),
+        disk.path.display(),
+        size(held)
+    );
+    vec![Finding::new("lmcache-disk-usage-differs", seen, why, action)]
 }
 
 /// What is wrong with one directory.

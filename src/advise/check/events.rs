@@ -3,7 +3,7 @@
 use super::{Facts, Page};
 use crate::advise::Finding;
 use crate::advise::words::many;
-use crate::events::probe::Heard;
+use crate::events::probe::{Heard, Replays};
 use crate::events::{Address, Endpoint, Link};
 
 /// An endpoint and what was heard of it.
@@ -13,6 +13,8 @@ pub struct Listened {
     pub endpoint: Endpoint,
     /// What came.
     pub heard: Heard,
+    /// Who is at the address of its replay, where one was given.
+    pub replays: Option<Replays>,
 }
 
 const NOTHING_TOLD: &str =
@@ -72,6 +74,35 @@ fn endpoint(one: &Listened, facts: &Facts<'_>) -> Option<Finding> {
                 .to_owned(),
         ),
         Heard::Nothing => silent(link, facts),
+    }
+}
+
+/// Replays that nobody answers.
+pub(super) fn replays(facts: &Facts<'_>) -> Vec<Finding> {
+    let given = facts.events.iter().filter_map(|one| Some((one.endpoint.replay.as_ref()?, one.replays.as_ref()?)));
+    given.filter_map(|(address, replays)| replay(address, replays)).collect()
+}
+
+fn replay(address: &Address, replays: &Replays) -> Option<Finding> {
+    let why = "Batches that were published before this side listened, or that were lost, are never made up for: what lies in \
+               the tier stays uncertain until all of it has been stored anew.";
+    match replays {
+        Replays::There => None,
+        Replays::AnotherSocket(kind) => Some(Finding::new(
+            "events-ports-collide",
+            format!("The socket on {address} is a {kind} and answers no replay."),
+            why,
+            "A PUB publishes: the two endpoints are interchanged, or, with several data-parallel ranks, one rank's events \
+             have the port of another's replay, since each rank adds its number to both ports. Lay them further apart than \
+             there are ranks, such as 5557 and 5657.",
+        )),
+        Replays::Failed(seen) => Some(Finding::new(
+            "events-replay-unreachable",
+            format!("The replay at {address}: {seen}."),
+            why,
+            "Does the engine's --kv-events-config have a replay_endpoint, and is this it? Rank r of several adds r to the \
+             port. Without one leave --events.replay out.",
+        )),
     }
 }
 

@@ -4,18 +4,20 @@
 //! is told apart, in the caller's list of what is unknown.
 
 pub(super) mod disk;
+mod engine;
 mod events;
 mod gpu;
 mod page;
 pub(super) mod shm;
+mod upstream;
 
 use std::path::PathBuf;
 
 use super::Finding;
 use super::lmcache;
 use crate::bound::{Resolved, ResolvedTier};
-use crate::host::Place;
 use crate::host::facts::{BoxFacts, Gpu};
+use crate::host::{Measured, Place};
 use crate::model::Medium;
 use crate::pipeline::Survey;
 use crate::settings::Settings;
@@ -23,6 +25,7 @@ use crate::upstream::UpstreamError;
 
 pub use events::Listened;
 pub use gpu::link_is_low;
+pub use upstream::Extra;
 
 /// Everything that the rules look at.
 pub struct Facts<'a> {
@@ -30,6 +33,10 @@ pub struct Facts<'a> {
     pub upstream: &'a str,
     /// Its page, or why there is none.
     pub page: Result<Page<'a>, &'a UpstreamError>,
+    /// The further upstreams that were given.
+    pub extras: &'a [Extra],
+    /// Addresses whose certificates are not verified.
+    pub unverified: &'a [String],
     /// What the operator said of the engine.
     pub settings: &'a Settings,
     /// `--engines`: how many engines there are, where the page does not tell.
@@ -38,8 +45,8 @@ pub struct Facts<'a> {
     pub boxed: &'a BoxFacts,
     /// `--gpu.unified`.
     pub said_unified: bool,
-    /// Each disk tier's directory; `None` where it did not answer.
-    pub disks: &'a [(PathBuf, Option<Place>)],
+    /// Each disk tier's directory.
+    pub disks: &'a [DiskTier],
     /// LMCache's configuration, where one was given or asked for.
     pub lmcache: Option<&'a lmcache::Config>,
     /// The GPUs of a second look, with requests running before and after it; `None` where the engine was at rest.
@@ -50,10 +57,23 @@ pub struct Facts<'a> {
     pub stored_meanwhile: Option<bool>,
 }
 
-/// What the page says.
+/// The directory of a disk tier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskTier {
+    /// As it was given.
+    pub path: PathBuf,
+    /// What is there; `None` where it did not answer.
+    pub place: Option<Place>,
+    /// What it holds; `None` where that was not counted.
+    pub measured: Option<Measured>,
+}
+
+/// What the pages say.
 pub struct Page<'a> {
-    /// What was read.
+    /// What was read from all of them.
     pub survey: &'a Survey,
+    /// What was read from the main upstream's alone.
+    pub main: &'a Survey,
     /// What follows from it.
     pub engines: &'a [Resolved<'a>],
 }
@@ -62,10 +82,13 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 21] = [
-    page::unreadable,
-    page::no_engine,
+pub const RULES: [Rule; 27] = [
+    upstream::unreadable,
+    upstream::unverified,
+    engine::no_engine,
     page::no_transfers,
+    page::served_by_no_tier,
+    page::unknown_directions,
     page::lmcache_is_silent,
     page::size_mismatch,
     page::kv_groups,
@@ -81,7 +104,10 @@ pub const RULES: [Rule; 21] = [
     gpu::headroom,
     gpu::link,
     disk::directories,
+    disk::declared,
+    disk::claimed,
     events::endpoints,
+    events::replays,
     events::ports,
     events::ranks,
 ];

@@ -2,58 +2,11 @@
 
 use super::{Facts, Page, engine_name};
 use crate::advise::Finding;
-use crate::advise::words::{count, size};
+use crate::advise::words::{count, percent, short_count, size};
 use crate::bound::{Fill, Resolved, ResolvedTier, SHARED};
-use crate::upstream::UpstreamError;
 
 /// The connector that counts neither bytes nor seconds.
 pub(super) const SIMPLE: &str = "SimpleCPUOffloadConnector";
-
-/// No page, or something that is none.
-pub(super) fn unreadable(facts: &Facts<'_>) -> Vec<Finding> {
-    let Err(error) = &facts.page else { return Vec::new() };
-    let id = match error {
-        UpstreamError::Content(_)
-        | UpstreamError::Status { .. }
-        | UpstreamError::Redirect(_)
-        | UpstreamError::Empty => "upstream-wrong-endpoint",
-        _ => "upstream-unreachable",
-    };
-    vec![Finding::new(
-        id,
-        format!("{} {error}.", facts.upstream),
-        "Without the engine's page nothing is known of its tier: no fill, no speeds, no share of prefill saved.",
-        "Give the engine's own metrics page with --upstream, such as http://127.0.0.1:8000/metrics. vLLM serves it on \
-         its API port; SGLang only with --enable-metrics.",
-    )]
-}
-
-/// Metrics, but of no engine: a router passes some names of its engines on, under labels of its own.
-pub(super) fn no_engine(facts: &Facts<'_>) -> Vec<Finding> {
-    let Ok(page) = &facts.page else { return Vec::new() };
-    let snapshot = &page.survey.snapshot;
-    let counts_prompts = snapshot.engines.iter().any(|engine| engine.prompt_total.is_some());
-    let serves = match snapshot.engine_kind {
-        Some("vllm") => counts_prompts,
-        kind => kind.is_some(),
-    };
-    if serves {
-        return Vec::new();
-    }
-    let names = &page.survey.names;
-    let vllm = names.iter().filter(|name| name.starts_with("vllm:") || name.starts_with("vllm_")).count();
-    let kind = match vllm {
-        0 => "none of an engine that is known here".to_owned(),
-        some => format!("{some} of them of vLLM, but no engine that counts prompt tokens"),
-    };
-    vec![Finding::new(
-        "upstream-wrong-endpoint",
-        format!("{} serves {} metric names, {kind}.", facts.upstream, names.len()),
-        "This looks like the page of a router, a gateway or another exporter. It merges engines or leaves most of \
-         their metrics out, so nothing can be said of a tier.",
-        "Give the page of the engine itself with --upstream, one exporter for each engine.",
-    )]
-}
 
 /// A RAM tier that was asked for, and not one counter of its copies.
 pub(super) fn no_transfers(facts: &Facts<'_>) -> Vec<Finding> {
@@ -81,10 +34,77 @@ fn no_transfers_of(page: &Page<'_>, engine: &Resolved<'_>, tier: &ResolvedTier<'
             "{} has a RAM tier {bytes}, and its page (vLLM {version}) has no vllm:kv_offload_* bytes. {which}",
             engine_name(engine)
         ),
-        "Its fill, its copy speeds and whether it is used at all cannot be told.",
+        match served(engine) {
+            Some(_) => "Its fill and its copy speeds cannot be told.",
+            None => "Its fill, its copy speeds and whether it is used at all cannot be told.",
+        },
         "Look for the connector's name in the engine's log. To have the figures run vLLM 0.16 or newer with its \
          OffloadingConnector (--kv-offloading-backend native, without VLLM_USE_SIMPLE_KV_OFFLOAD).",
     )
+}
+
+/// Tokens that something supplied to an engine, if any, and those that it was asked for.
+fn served(engine: &Resolved<'_>) -> Option<(f64, Option<f64>)> {
+    let engine = engine.engine;
+    let by_source: f64 = engine.served_tokens.values().map(|fact| fact.value).sum();
+    let tokens = by_source.max(engine.external_hits.map_or(0.0, |fact| fact.value));
+    (tokens > 0.0).then(|| (tokens, engine.external_queries.map(|fact| fact.value)))
+}
+
+/// Tokens that came from outside the GPU pool, where no tier shows that it gave any.
+pub(super) fn served_by_no_tier(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    if page.survey.names.iter().any(|name| is_of_lmcache(name)) {
+        return Vec::new();
+    }
+    let shows = |tier: &ResolvedTier<'_>| {
+        let tier = tier.tier;
+        tier.transfers.reloaded_bytes.is_some() || tier.residency.is_some() || tier.connector == SIMPLE
+    };
+    let silent = page.engines.iter().filter(|engine| !engine.tiers.iter().any(shows));
+    silent.filter_map(|engine| Some(served_by_no_tier_of(engine, served(engine)?))).collect()
+}
+
+fn served_by_no_tier_of(engine: &Resolved<'_>, (tokens, asked): (f64, Option<f64>)) -> Finding {
+    let asked = asked.filter(|asked| *asked >= tokens);
+    let share = asked.map(|asked| format!(", {} of those that were asked for", percent(tokens / asked)));
+    Finding::new(
+        "tokens-served-by-no-tier",
+        format!(
+            "{} tokens ({}{}) of {} were served by something that shows no tier.",
+            short_count(tokens),
+            count(tokens),
+            share.unwrap_or_default(),
+            engine_name(engine)
+        ),
+        "A connector supplied them, so prefill did not compute them; which one, from where and how fast its page does not tell.",
+        "Look for kv_connector in the engine's log. LMCache shows its metrics where PROMETHEUS_MULTIPROC_DIR was exported \
+         before vLLM started, or on a page of its own (--upstream.extra); NIXL moves KV between engines and is no tier.",
+    )
+    .as_remark()
+}
+
+/// Copies between places that are not known here.
+pub(super) fn unknown_directions(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    if page.survey.strange_copies.is_empty() {
+        return Vec::new();
+    }
+    let told: Vec<String> =
+        page.survey.strange_copies.iter().map(|(kind, bytes)| format!("{} as {kind:?}", size(*bytes))).collect();
+    vec![
+        Finding::new(
+            "unknown-transfer-direction",
+            format!("The page counts copies between places that are not known here: {}.", told.join(", ")),
+            "They are no copies of the RAM tier: its fill, its speeds and what follows from them leave these bytes out.",
+            "Nothing, if you know the place. Otherwise look in the engine's configuration for the connector that moves them.",
+        )
+        .as_remark(),
+    ]
+}
+
+fn is_of_lmcache(name: &str) -> bool {
+    ["lmcache:", "lmcache_"].iter().any(|start| name.starts_with(start))
 }
 
 /// LMCache was asked for, and the page has no name of it.
@@ -97,8 +117,7 @@ pub(super) fn lmcache_is_silent(facts: &Facts<'_>) -> Vec<Finding> {
         (None, Some(tier)) => format!("--tier.size declares the tier {tier}"),
         (None, None) => return Vec::new(),
     };
-    let starts = ["lmcache:", "lmcache_"];
-    if page.survey.names.iter().any(|name| starts.iter().any(|start| name.starts_with(start))) {
+    if page.survey.names.iter().any(|name| is_of_lmcache(name)) {
         return Vec::new();
     }
     vec![Finding::new(

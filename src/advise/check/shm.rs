@@ -14,7 +14,37 @@ pub(super) const CONTAINER_DEFAULT: f64 = 67_108_864.0;
 
 /// Room beside the tier: a finding below the first, a remark below the second. The engine's own queues live there.
 const LITTLE: f64 = 268_435_456.0;
-const SMALL: f64 = 1_073_741_824.0;
+pub(in crate::advise) const SMALL: f64 = 1_073_741_824.0;
+
+/// What is left beside the tiers, judged: one rule for those that run, those that start and those that are planned.
+fn beside(left: f64, wall: &str, started: bool) -> Option<Finding> {
+    if left >= SMALL {
+        return None;
+    }
+    let verb = if started { "leaves" } else { "will leave" };
+    let finding = Finding::new(
+        "shm-headroom-low",
+        format!("Beside the tier {wall} {verb} {}.", size(left)),
+        "The engine's queues between its processes live there too and grow with load; without room it dies of a bus \
+         error, or is killed.",
+        "Give the mount or the container more memory, or make the tier smaller: 1 GiB beside it is enough.",
+    );
+    Some(if left < LITTLE { finding } else { finding.as_remark() })
+}
+
+/// The nearest wall before a tier that is still to be laid out, and what it leaves beside it.
+fn nearest_wall(shm: &Shm, need: f64) -> Option<(f64, String)> {
+    let mount = || format!("the mount {}", shm.path);
+    let walls = [
+        shm.size.map(|size| (size, mount())),
+        shm.available.map(|free| (free, mount())),
+        shm.headroom.as_ref().filter(|(_, by)| by == "cgroup").map(|(left, _)| (*left, LIMIT.to_owned())),
+    ];
+    let left = walls.into_iter().flatten().map(|(room, wall)| (room - need, wall));
+    left.min_by(|(one, _), (other, _)| one.total_cmp(other))
+}
+
+const LIMIT: &str = "the engine's memory limit";
 
 /// The tier against the size of the mount, its free space, the engine's memory limit and the host's memory.
 pub(super) fn room(facts: &Facts<'_>) -> Vec<Finding> {
@@ -110,6 +140,8 @@ fn before_the_start(boxed: &BoxFacts, need: &RamNeed) -> Vec<Finding> {
                 "Raise the container's memory limit by the size of the tier, or make the tier smaller.",
             ));
         }
+        let fits = nearest_wall(shm, need.bytes).filter(|(left, _)| *left >= 0.0);
+        findings.extend(fits.and_then(|(left, wall)| beside(left, &wall, false)));
     }
     if let Some(left) = boxed.memory_available.filter(|left| *left < need.bytes) {
         findings.push(Finding::new(
@@ -130,21 +162,11 @@ pub(super) fn headroom(facts: &Facts<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    if *left >= SMALL {
-        return Vec::new();
-    }
     let wall = match limiter.as_str() {
-        "cgroup" => "the engine's memory limit".to_owned(),
+        "cgroup" => LIMIT.to_owned(),
         _ => format!("the mount {}", shm.path),
     };
-    let finding = Finding::new(
-        "shm-headroom-low",
-        format!("Beside the tier {wall} leaves {}.", size(*left)),
-        "The engine's queues between its processes live there too and grow with load; without room it dies of a bus \
-         error, or is killed.",
-        "Give the mount or the container more memory, or make the tier smaller.",
-    );
-    vec![if *left < LITTLE { finding } else { finding.as_remark() }]
+    beside(*left, &wall, true).into_iter().collect()
 }
 
 /// Files of engines that are gone.

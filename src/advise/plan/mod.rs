@@ -311,23 +311,34 @@ impl Planner<'_> {
     /// What a wish could be.
     fn could_be(&self) -> Option<Finding> {
         let boxed = self.ground.boxed;
-        let shm = boxed.shm.as_ref()?;
-        let walls = [shm.available, shm.headroom.as_ref().map(|(left, _)| *left), boxed.memory_available];
+        let mount = boxed.shm.as_ref()?;
+        let walls = [mount.available, mount.headroom.as_ref().map(|(left, _)| *left), boxed.memory_available];
         let room = walls.into_iter().flatten().reduce(f64::min).filter(|_| !self.unified)?;
-        let gib = (room / f64::from(self.wish.engines) / GIB).floor();
+        // What `check` asks for beside a tier.
+        let gib = ((room - shm::SMALL) / f64::from(self.wish.engines) / GIB).floor();
+        let engines = many(self.wish.engines as usize, "engine");
+        let (most, action) = if gib >= 1.0 {
+            (
+                format!("With 1 GiB beside it a RAM tier can take {gib} GiB for each of {engines} here."),
+                format!("Say a size of at most that, such as --ram {gib}GiB."),
+            )
+        } else {
+            (
+                format!("With 1 GiB beside it that is not one GiB for each of {engines}: no RAM tier fits here."),
+                "Give the mount or the container more memory, or plan a disk tier with --disk SIZE --path DIR."
+                    .to_owned(),
+            )
+        };
         let remark = Finding::new(
             "no-size-given",
             format!(
                 "Neither --ram nor --disk was given. {}, the engine's memory limit as far as it is known, and the \
                  host's memory leave {}.",
-                shm.path,
+                mount.path,
                 size(room)
             ),
-            format!(
-                "That is the most that a RAM tier can take here: {gib} GiB for each of {}.",
-                many(self.wish.engines as usize, "engine")
-            ),
-            "Say a size that leaves room for everything else, for example --ram 32GiB.",
+            most,
+            action,
         );
         Some(remark.as_remark())
     }

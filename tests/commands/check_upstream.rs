@@ -1,0 +1,233 @@
+//! `check` before an upstream that gives no page of an engine: each cause with its own remedy.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::bench::{Bench, Said, capture, full};
+use crate::program::upstream::{Step, Upstream, ok, raw, response};
+
+/// Texts that only those who read a library's code understand.
+const LIBRARY: [&str; 9] = [
+    "Other(",
+    "OtherError",
+    "CaUsedAsEndEntity",
+    "InvalidContentType",
+    "UnknownIssuer",
+    "other(",
+    "invalidcontenttype",
+    "AlertReceived",
+    "hyper",
+];
+
+/// Asserts status 1, a finding with this id and these words, and no library's text.
+fn tells(said: &Said, id: &str, words: &[&str]) {
+    said.says(1, &[&format!("FINDING {id} seen ")]).says(1, words).is_silent_about(&LIBRARY);
+}
+
+#[test]
+fn each_status_has_its_remedy() {
+    for (status, id, remedy) in [
+        ("401 Unauthorized", "upstream-unauthorized", "Name a file that has them with --upstream.bearer-token-file"),
+        ("403 Forbidden", "upstream-forbidden", "are not enough: allow this client to read the page"),
+        (
+            "404 Not Found",
+            "upstream-wrong-endpoint",
+            "Give the path of the engine's metrics with --upstream, such as http",
+        ),
+        ("410 Gone", "upstream-wrong-endpoint", "Give the path of the engine's metrics"),
+        ("429 Too Many Requests", "upstream-rate-limited", "ask less often"),
+        ("500 Internal Server Error", "upstream-failing", "its own log says at what"),
+        ("501 Not Implemented", "upstream-failing", "its own log says at what"),
+        ("502 Bad Gateway", "upstream-not-ready", "A proxy has no engine behind it"),
+        ("503 Service Unavailable", "upstream-not-ready", "the engine is still loading"),
+    ] {
+        let bench = Bench::new().upstream(move |_| vec![response(status, &[], "it says \"no\"\u{1b}[2J")]);
+        let code = &status[..3];
+        let seen = if matches!(code, "401" | "403") { "needs credentials: it answered" } else { "metrics answered" };
+        tells(
+            &bench.check(&[]),
+            id,
+            &[&format!("{seen} with status {code}."), remedy, "It wrote \"it says \\\"no\\\"\\u{1b}[2J\""],
+        );
+    }
+}
+
+#[test]
+fn what_is_no_answer_has_its_remedy() {
+    let on = |step: fn() -> Vec<Step>| Bench::new().upstream(move |_| step());
+    let redirect = on(|| vec![response("302 Found", &["Location: http://127.0.0.2/login"], "")]);
+    tells(
+        &redirect.check(&[]),
+        "upstream-redirects",
+        &["to another server (http://127.0.0.2", "Write the final address"],
+    );
+    let silent = on(|| vec![Step::Hang]);
+    let said = silent.check(&["--upstream.timeout=1s"]);
+    tells(&said, "upstream-timeout", &["did not answer within 1s", "more time with --upstream.timeout"]);
+    let closing = on(|| vec![Step::Close]);
+    tells(&closing.check(&[]), "upstream-closes-connection", &["If the port speaks TLS, write https://"]);
+    let smtp = on(|| vec![raw("220 smtp ready\r\n"), Step::Close]);
+    tells(&smtp.check(&[]), "upstream-wrong-endpoint", &["sent what is no HTTP response instead of metrics"]);
+    let coded = on(|| vec![response("200 OK", &["Content-Encoding: br"], "x")]);
+    tells(&coded.check(&[]), "upstream-encoding", &["packed with gzip"]);
+    tells(&Bench::serving("").check(&[]), "upstream-wrong-endpoint", &["sent an empty page", "--enable-metrics"]);
+    tells(&Bench::serving("Ollama is running").check(&[]), "upstream-wrong-endpoint", &["text that holds no sample"]);
+    let large = Bench::serving(full()).check(&["--upstream.max-bytes=1KiB"]);
+    tells(&large, "upstream-too-large", &["A larger body is allowed with --upstream.max-bytes"]);
+    let file = Bench::serving(full()).check(&["--upstream.bearer-token-file=/nowhere/token"]);
+    tells(&file, "upstream-secret-unreadable", &["the token file /nowhere/token cannot be read", "Mend the file"]);
+}
+
+#[test]
+fn a_page_that_is_packed_and_does_not_say_so() {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    packer.write_all(full().as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    let bench = Bench::new().upstream(move |_| vec![ok(&packed)]);
+    let words = ["packed with gzip and no Content-Encoding header", "pass the Content-Encoding header on"];
+    tells(&bench.check(&[]), "upstream-packed-unsaid", &words);
+}
+
+#[test]
+fn a_server_that_counts_nothing_of_an_engine() {
+    let said = Bench::serving(include_str!("pages/python-only.prom")).check(&[]);
+    tells(
+        &said,
+        "upstream-unknown-engine",
+        &["serves 4 metric names, all of them Python's own", "--disable-log-stats"],
+    );
+}
+
+#[test]
+fn another_engine_and_another_server_are_named() {
+    for (page, who) in [
+        ("tgi_queue_size 1\ntgi_batch_current_size 2\n", "2 of them of Text Generation Inference"),
+        ("llamacpp:prompt_tokens_total 5\nllamacpp:kv_cache_usage_ratio 0\n", "2 of them of llama.cpp"),
+        ("trtllm_num_requests_running 5\n", "1 of them of TensorRT-LLM"),
+        ("lmdeploy:num_requests_running 5\npython_info 1\n", "1 of them of LMDeploy"),
+    ] {
+        let said = Bench::serving(page).check(&[]);
+        tells(&said, "upstream-unknown-engine", &[who, "which is another engine than those that are known here"]);
+    }
+    let node = Bench::serving("node_load1 0.5\n").check(&[]);
+    let words = [
+        "serves 1 metric names, none of an engine that is known here; they are those of node_exporter",
+        "one exporter",
+    ];
+    tells(&node, "upstream-unknown-engine", &words);
+    let nobody = Bench::serving("app_up 1\n").check(&[]);
+    tells(&nobody, "upstream-unknown-engine", &["serves 1 metric names, none of an engine that is known here."]);
+}
+
+/// Pages of which the engine may be recognised all the same; where it is not, the prefix is named.
+#[test]
+fn names_behind_a_prefix_are_told_with_the_prefix() {
+    let colon = include_str!("pages/ray-prefixed-colon.prom");
+    for (page, prefix) in [
+        (colon.to_owned(), "ray_vllm:"),
+        (include_str!("pages/ray-underscored.prom").to_owned(), "ray_vllm_"),
+        (colon.replace("ray_vllm:", "kserve_vllm_"), "kserve_vllm_"),
+        (capture("sglang-0.5.23-hicache").replace("sglang:", "edge_sglang:"), "edge_sglang:"),
+    ] {
+        let said = Bench::serving(page).check(&[]);
+        tells(&said, "upstream-unknown-engine", &[&format!("with the prefix {prefix}, such as {prefix}")]);
+    }
+}
+
+/// A server with a certificate that `openssl` makes with these words, and the file that it lies in.
+fn https(bench: &Bench, words: &[&str], script: &'static str) -> (Upstream, String) {
+    let at = |name: &str| bench.at(name).display().to_string();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=gpu-1"])
+        .args(["-keyout", &at("key.pem"), "-out", &at("cert.pem")])
+        .args(words)
+        .output()
+        .expect("openssl can be started");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let certificate = CertificateDer::from_pem_file(at("cert.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(at("key.pem")).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let config = builder.with_single_cert(vec![certificate], key).unwrap();
+    let page = if script.is_empty() { full() } else { script.to_owned() };
+    (Upstream::start_tls(config, move |_| vec![ok(&page)]), at("cert.pem"))
+}
+
+#[test]
+fn tls_has_a_remedy_for_each_of_its_kinds() {
+    let bench = Bench::new();
+    let extra = |server: &Upstream| format!("--upstream.extra=x=https://{}", server.address);
+    let (server, file) = https(&bench, &["-addext", "subjectAltName=DNS:gpu-1"], "");
+    let mine = |words: &[&str]| bench.at_upstream(&format!("https://{}/metrics", server.address), words);
+    let untrusted = mine(&[]);
+    tells(
+        &untrusted,
+        "upstream-certificate-untrusted",
+        &["or the certificate itself if nobody else did, with --upstream.ca-file"],
+    );
+    let named = mine(&["--upstream.ca-file", &file]);
+    tells(&named, "upstream-certificate-name", &["is for gpu-1, and not for 127.0.0.1", "--upstream.server-name"]);
+    let right = mine(&["--upstream.ca-file", &file, "--upstream.server-name=gpu-1"]);
+    right.says(0, &["No findings, no remarks."]);
+    let unverified = mine(&["--upstream.insecure-skip-verify"]);
+    unverified.says(0, &["remark upstream-insecure-skip-verify", "is not verified", "--upstream.ca-file"]);
+    // Extras are asked under their own names.
+    let said =
+        Bench::serving(full()).check(&["--upstream.ca-file", &file, &extra(&server), "--upstream.server-name=gpu-1"]);
+    tells(&said, "upstream-certificate-name", &["The extra x at https://", "the main upstream's alone"]);
+    let plain = Upstream::start(|_| vec![ok("")]);
+    let plain_port = bench.at_upstream(
+        &format!("https://{}", answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")),
+        &["--upstream.ca-file", &file],
+    );
+    tells(&plain_port, "upstream-wrong-scheme", &["it answers, but not in TLS", "write http:// in place of https://"]);
+    let tls_port = bench.at_upstream(&format!("http://{}/metrics", server.address), &[]);
+    tells(&tls_port, "upstream-wrong-scheme", &["speaks TLS, and was asked in plain HTTP", "Write https://"]);
+    let go = Bench::new()
+        .upstream(|_| vec![response("400 Bad Request", &[], "Client sent an HTTP request to an HTTPS server.\n")]);
+    tells(&go.check(&[]), "upstream-wrong-scheme", &["Write https://"]);
+    drop(plain);
+    let old = bench
+        .at_upstream(&format!("https://{}", answering(b"\x15\x03\x01\0\x02\x02\x46")), &["--upstream.ca-file", &file]);
+    tells(&old, "upstream-tls-version", &["Let the server speak TLS 1.2 or 1.3"]);
+}
+
+/// A server that gives this answer to whatever comes, and closes.
+fn answering(answer: &'static [u8]) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
+            let _ = stream.write_all(answer);
+        }
+    });
+    address
+}
+
+#[test]
+fn every_upstream_that_was_given_is_looked_at_and_listed() {
+    let cache = Upstream::start(|_| vec![ok("lmcache_up 1\nlmcache_size 2\n")]);
+    let closed = Upstream::start(|_| vec![response("401 Unauthorized", &[], "")]);
+    let extras = format!("--upstream.extra=cache={},closed={}", cache.url(), closed.url());
+    let said = Bench::serving(full()).check(&[&extras, "--lmcache.url=127.0.0.1:1"]);
+    tells(&said, "upstream-unauthorized", &["The extra closed at http://", "Extras are sent no credentials"]);
+    said.says(
+        1,
+        &[
+            &format!("extra cache at {}: 2 metric names", cache.url()),
+            &format!("extra closed at {}: no page", closed.url()),
+            "LMCache's server at http://127.0.0.1:1",
+        ],
+    );
+    Bench::new().check(&[]).says(1, &["Looked at: http://127.0.0.1:1/metrics: no page"]);
+}
