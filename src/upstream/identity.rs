@@ -12,6 +12,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys, SignatureScheme};
 
 use super::TrustError;
+use super::tls::pem_words;
 
 /// Where a client certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +80,9 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
     let IdentityFiles { certificate, key } = files;
     let chain = refused("--upstream.cert-file", certificate, chain)?;
     let signer = refused("--upstream.key-file", key, |path| {
-        let key = PrivateKeyDer::from_pem_file(path).map_err(|error| error.to_string())?;
-        ring::sign::any_supported_type(&key).map_err(|error| error.to_string())
+        let key = PrivateKeyDer::from_pem_file(path).map_err(|error| pem_words(&error, "key"))?;
+        ring::sign::any_supported_type(&key)
+            .map_err(|_| "holds a key that is none of RSA, ECDSA and Ed25519".to_owned())
     })?;
     let pair = CertifiedKey::new(chain, signer);
     refused("--upstream.key-file", key, |_| match pair.keys_match() {
@@ -92,8 +94,8 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
-    let chain = found.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    let words = |error| pem_words(&error, "certificate");
+    let chain = CertificateDer::pem_file_iter(path).map_err(words)?.collect::<Result<Vec<_>, _>>().map_err(words)?;
     if chain.is_empty() { Err("holds no certificate in PEM form".to_owned()) } else { Ok(chain) }
 }
 

@@ -8,7 +8,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
@@ -93,8 +93,7 @@ fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>
     let refuse = |why: String| TrustError::File { flag: "--upstream.ca-file", path: path.to_owned(), why };
     let pem = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let certificates =
-        certificates.map_err(|_| refuse("is no whole PEM file: a part of it cannot be read".to_owned()))?;
+    let certificates = certificates.map_err(|error| refuse(pem_words(&error, "certificate")))?;
     let mut roots = RootCertStore::empty();
     for (at, certificate) in certificates.iter().enumerate() {
         let unusable = |_| refuse(format!("what stands in it as certificate {} is none", at + 1));
@@ -104,6 +103,15 @@ fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>
         Err(refuse("holds no certificate in PEM form".to_owned()))
     } else {
         Ok((roots, certificates))
+    }
+}
+
+/// Why a PEM file gives nothing, in words.
+pub(super) fn pem_words(error: &pem::Error, what: &str) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => format!("holds no {what} in PEM form"),
+        _ => "is no whole PEM file: a part of it cannot be read".to_owned(),
     }
 }
 
