@@ -44,8 +44,8 @@ pub(super) async fn read(
     }
     // Only the end of the connection ends such a body, and nothing tells a cut from an end but the last line.
     let until_close = announced.is_none() && !headers.contains_key(TRANSFER_ENCODING);
-    let packed = headers.contains_key(CONTENT_ENCODING);
-    if until_close && !packed && !bytes.is_empty() && !bytes.ends_with(b"\n") {
+    let is_packed = headers.contains_key(CONTENT_ENCODING) || packed(&bytes).is_some();
+    if until_close && !is_packed && !bytes.is_empty() && !bytes.ends_with(b"\n") {
         return Err(UpstreamError::Truncated(bytes.len()));
     }
     Ok(spare.keep(bytes.freeze()))
@@ -137,9 +137,13 @@ const PACKED: [(&[u8], &str); 5] = [
     (b"\x78\xda", "deflate"),
 ];
 
+fn packed(body: &[u8]) -> Option<&'static str> {
+    PACKED.iter().find(|(magic, _)| body.starts_with(magic)).map(|(_, how)| *how)
+}
+
 /// Refuses what is surely no metrics page. The Content-Type has no say in it: pages with a wrong one are common.
 pub(super) fn sniff(body: &[u8]) -> Result<(), UpstreamError> {
-    if let Some((_, how)) = PACKED.iter().find(|(magic, _)| body.starts_with(magic)) {
+    if let Some(how) = packed(body) {
         return Err(UpstreamError::PackedUnsaid(how));
     }
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();

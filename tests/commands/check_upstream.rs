@@ -92,8 +92,12 @@ fn a_page_that_is_packed_and_does_not_say_so() {
     let mut packer = GzEncoder::new(Vec::new(), Compression::default());
     packer.write_all(full().as_bytes()).unwrap();
     let packed = packer.finish().unwrap();
-    let bench = Bench::new().upstream(move |_| vec![ok(&packed)]);
     let words = ["packed with gzip and no Content-Encoding header", "pass the Content-Encoding header on"];
+    // With its length, and with no other end than that of the connection.
+    let whole = packed.clone();
+    let bench = Bench::new().upstream(move |_| vec![ok(&whole)]);
+    tells(&bench.check(&[]), "upstream-packed-unsaid", &words);
+    let bench = Bench::new().upstream(move |_| vec![raw("HTTP/1.0 200 OK\r\n\r\n"), raw(&packed), Step::Close]);
     tells(&bench.check(&[]), "upstream-packed-unsaid", &words);
 }
 
