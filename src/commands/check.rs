@@ -69,7 +69,7 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         upstream: facts.upstream.to_owned(),
         looked_at: looked_at(&facts),
         findings,
-        unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).collect(),
+        unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).chain(not_compared(&facts)).collect(),
     };
     print_as(flags.format, || answer.text(), &answer)?;
     Ok(status(!any_to_act_on(&answer.findings)))
@@ -181,6 +181,28 @@ fn not_judged(facts: &Facts<'_>) -> Vec<String> {
                 "events: nothing came from {} within {} s, and not every engine stored something that it could have told",
                 one.endpoint.link,
                 PATIENCE.as_secs()
+            )
+        })
+        .collect()
+}
+
+/// Tiers that cannot be held against the pool in front of them.
+fn not_compared(facts: &Facts<'_>) -> Vec<String> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let unsized_in_tokens = page.tiers().filter(|(engine, tier)| {
+        tier.tier.name == "ram"
+            && tier.size.is_some()
+            && tier.size_tokens.is_none()
+            && engine.engine.gpu_pool_tokens.is_some()
+    });
+    unsized_in_tokens
+        .map(|(engine, _)| {
+            let connector = engine.engine.other_connector;
+            let why = connector.map(|other| format!(", and {other} supplies tokens too")).unwrap_or_default();
+            format!(
+                "whether the RAM tier of engine {:?} holds more tokens than its GPU pool: the bytes of a token do not \
+                 follow from the page{why}. Give them with --kv.bytes-per-token",
+                engine.engine.id.engine
             )
         })
         .collect()
