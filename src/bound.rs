@@ -4,9 +4,9 @@
 //! summed inputs. Each result carries where it came from, so that `/debug` and the labels of our own families can
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
-use crate::events::resident::{Peers, Resident, Shown, resident, stream_of};
+use crate::events::resident::{Peers, Resident, Shown, chunk_bytes, resident, stream_of};
 use crate::model::{Engine, Fact, Quotient, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
-use crate::settings::{HostFacts, Settings};
+use crate::settings::{HostFacts, Settings, Stream};
 use crate::share::{Withheld, share};
 
 /// An engine with all that follows from its readings.
@@ -35,7 +35,7 @@ pub struct Resolved<'s> {
 pub struct PerToken {
     /// Bytes.
     pub bytes: f64,
-    /// `flag`, `config_info`, `stored` or `loaded`.
+    /// `flag`, `config_info`, `stored`, `events` or `loaded`.
     pub method: &'static str,
 }
 
@@ -166,12 +166,12 @@ fn resolve_engine<'s>(
     host: &HostFacts,
     file: Option<Size>,
 ) -> Resolved<'s> {
-    let bytes_per_token = per_token(engine, settings);
     let mut shares = Shares::default();
     let peers = || Peers::of(&engine.id, snapshot.engines.iter().map(|other| &other.id));
     let stream = (!host.streams.is_empty()).then(peers).and_then(|peers| stream_of(&host.streams, &engine.id, peers));
     let told = || stream.filter(|stream| stream.several_groups).map(|_| "its KV cache events name several");
     let several_groups = engine.several_groups.or_else(told);
+    let bytes_per_token = per_token(engine, settings, stream.filter(|_| several_groups.is_none()));
     let counts = |tier: &&Tier| !tier.only_if_declared || settings.tier_sizes.contains_key(&tier.name);
     let tiers = engine.tiers.iter().filter(counts);
     let mut tiers: Vec<_> = tiers
@@ -240,7 +240,7 @@ fn ranks(settings: &Settings, host: &HostFacts) -> Option<f64> {
 }
 
 /// The first method that has its inputs, in the order of the contract.
-fn per_token(engine: &Engine, settings: &Settings) -> Option<PerToken> {
+fn per_token(engine: &Engine, settings: &Settings, stream: Option<&Stream>) -> Option<PerToken> {
     let ram = engine.tier("ram");
     let method = |method| move |bytes| PerToken { bytes, method };
     let flag = settings.bytes_per_token.map(method("flag"));
@@ -249,11 +249,26 @@ fn per_token(engine: &Engine, settings: &Settings) -> Option<PerToken> {
         ratio(slots.bytes.value, tokens.value).map(method("config_info"))
     };
     let stored = || stored_per_token(engine, ram?).map(method("stored"));
-    let loaded = || {
-        let loaded = ram?.transfers.reloaded_bytes?.value;
-        ratio(loaded, engine.external_hits?.value).filter(|bytes| *bytes > 0.0).map(method("loaded"))
+    let events = || {
+        let chunk = chunk_bytes(ram?).or(stream?.chunk.filter(|chunk| chunk.exact).map(|chunk| chunk.bytes));
+        ratio(chunk?, stream?.chunk_tokens?).map(method("events"))
     };
-    flag.or_else(config_info).or_else(stored).or_else(loaded)
+    let loaded = || loaded_per_token(engine, ram?).map(method("loaded"));
+    flag.or_else(config_info).or_else(stored).or_else(events).or_else(loaded)
+}
+
+/// Reloaded bytes ÷ tokens that the RAM tier supplied: only while nothing else moves either. A request that was
+/// preempted reloads what is no hit; another connector and a tier behind supply tokens too, the latter through RAM.
+fn loaded_per_token(engine: &Engine, ram: &Tier) -> Option<f64> {
+    let elsewhere = engine
+        .served_tokens
+        .iter()
+        .any(|(source, tokens)| engine.served_tokens.contains_key("ram") && source != "ram" && tokens.value > 0.0);
+    let one_tier = engine.tiers.iter().all(|tier| tier.name == ram.name);
+    let alone = one_tier && !elsewhere && engine.other_connector.is_none();
+    let undisturbed = alone && engine.preemptions.is_some_and(|preemptions| preemptions.value == 0.0);
+    let tokens = engine.served_tokens.get("ram").copied().or(engine.external_hits)?;
+    ratio(ram.transfers.reloaded_bytes?.value, tokens.value).filter(|bytes| undisturbed && *bytes > 0.0)
 }
 
 /// Stored bytes ÷ tokens of the slots handed out: only while each slot handed out was filled by one store.

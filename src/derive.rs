@@ -138,7 +138,7 @@ pub const DERIVED: &[Derived] = &[
     Derived {
         desc: Desc::gauge(
             "kvtier_kv_bytes_per_token",
-            "KV bytes of one token, all ranks together, and how it is known: flag, config_info (tier size in bytes and in tokens), stored (bytes stored for each token of the slots handed out) or loaded (bytes reloaded for each token the connector supplied).",
+            "KV bytes of one token, all ranks together, and how it is known: flag, config_info (tier size in bytes and in tokens), stored (bytes stored for each token of the slots handed out), events (bytes of a chunk divided by its tokens, from the KV cache events) or loaded (bytes reloaded for each token that the RAM tier supplied; only where nothing else moves either number: no preemption since start, no other connector, no tier behind).",
         ),
         samples: Samples::Split("method", |r| {
             r.bytes_per_token.map(|p| (p.method.to_owned(), p.bytes)).into_iter().collect()

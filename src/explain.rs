@@ -78,6 +78,10 @@ impl Text {
         if let Some(shown) = resolved.several_groups {
             self.line(1, "KV groups", &format!("several ({shown})"));
         }
+        self.fact(1, "requests preempted", engine.preemptions);
+        if let Some(connector) = engine.other_connector {
+            self.line(1, "another connector supplies tokens too", connector);
+        }
         let per_token = resolved.bytes_per_token.map(|p| format!("{} (method {})", p.bytes, p.method));
         self.line(
             1,

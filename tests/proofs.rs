@@ -395,4 +395,7 @@ fn a_window_begins_with_the_history_that_a_replay_brought() {
     until("it is predicted", || error() == Some(0.0));
     let status: serde_json::Value = serde_json::from_str(&exporter.get("/api/status").body).unwrap();
     assert_eq!(status["engines"][0]["events"]["window_seconds"], 4.0);
+    // A chunk of 16,384 bytes is one block of 32 tokens.
+    let labels = r#"model_name="m",engine="0",method="events""#;
+    assert_eq!(value(&exporter.metrics().body, "kvtier_kv_bytes_per_token", labels), Some(512.0));
 }

@@ -30,6 +30,44 @@ fn worked_case() -> Page {
         .sample("vllm:prompt_tokens_by_source_total", r#"source="local_cache_hit""#, "1.095115e+06")
         .sample("vllm:prompt_tokens_by_source_total", r#"source="external_kv_transfer""#, "1.3864885e+07")
         .sample("vllm:external_prefix_cache_hits_total", "", "1.3864885e+07")
+        .sample("vllm:num_preemptions_total", "", "0")
+}
+
+#[test]
+fn bytes_of_a_token_do_not_follow_from_reloads_that_something_else_moves() {
+    let per_token = |page: &Page| -> Vec<String> {
+        run(page).labels("kvtier_kv_bytes_per_token", "method").iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(per_token(&worked_case()), ["loaded"]);
+    // A resume reloads what is no hit. Where nobody counts preemptions there may have been some.
+    let none = "vllm:num_preemptions_total{engine=\"0\",model_name=\"acme/m\"} 0\n";
+    let instead = |line: &str| Page::vllm().text(&worked_case().written().replace(none, line));
+    assert_eq!(per_token(&instead(&none.replace(" 0", " 1"))), [""; 0]);
+    assert_eq!(per_token(&instead("")), [""; 0]);
+    // Another connector, by any of its families, and a tier behind, by any of its own.
+    for (other, labels) in [
+        ("vllm:nixl_bytes_transferred_count", ""),
+        ("vllm:nixl_xfer_time_seconds_sum", ""),
+        ("vllm:mooncake_store_operation_time_seconds_count", ""),
+        ("vllm:kv_offload_tiering_read_bytes_total", r#"tier="1:fs""#),
+        ("vllm:kv_offload_tiering_read_bytes_total", r#"tier="2:obj""#),
+        ("lmcache:local_storage_usage", r#"worker_id="0",role="worker""#),
+    ] {
+        assert_eq!(per_token(&worked_case().sample(other, labels, "0")), [""; 0], "{other}");
+    }
+    let declared = worked_case().text("# TYPE vllm:nixl_xfer_time_seconds histogram\n");
+    assert_eq!(per_token(&declared), [""; 0]);
+    // By tier: 501,437,431,808 ÷ 6,932,442 tokens of the host's. What a peer supplied tells of another connector.
+    let by_tier =
+        |source: &str, tokens: &str| {
+            let labels = format!("source=\"{source}\"");
+            worked_case()
+                .sample("vllm:prompt_tokens_cached_by_source_total", r#"source="host""#, "6.932442e+06")
+                .sample("vllm:prompt_tokens_cached_by_source_total", &labels, tokens)
+        };
+    assert_eq!(run(&by_tier("p2p", "0")).value("kvtier_kv_bytes_per_token"), 501_437_431_808.0 / 6_932_442.0);
+    assert_eq!(per_token(&by_tier("p2p", "1")), [""; 0]);
+    assert_eq!(per_token(&by_tier("external_unspecified", "1")), [""; 0]);
 }
 
 #[test]

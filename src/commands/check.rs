@@ -80,7 +80,7 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         upstream: facts.upstream.to_owned(),
         looked_at: looked_at(&facts, &extras, flags.url.as_ref()),
         findings,
-        unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).collect(),
+        unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).chain(not_compared(&facts)).collect(),
     };
     print_as(flags.format, || answer.text(), &answer)?;
     Ok(status(!any_to_act_on(&answer.findings)))
@@ -239,8 +239,34 @@ fn not_judged(facts: &Facts<'_>) -> Vec<String> {
         .collect()
 }
 
+<<<<<<< HEAD
 /// Everything that was given or found to be looked at, a line each, whatever came of it.
 fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcache: Option<&Address>) -> Vec<String> {
+=======
+/// Tiers that cannot be held against the pool in front of them.
+fn not_compared(facts: &Facts<'_>) -> Vec<String> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let unsized_in_tokens = page.tiers().filter(|(engine, tier)| {
+        tier.tier.name == "ram"
+            && tier.size.is_some()
+            && tier.size_tokens.is_none()
+            && engine.engine.gpu_pool_tokens.is_some()
+    });
+    unsized_in_tokens
+        .map(|(engine, _)| {
+            let connector = engine.engine.other_connector;
+            let why = connector.map(|other| format!(", and {other} supplies tokens too")).unwrap_or_default();
+            format!(
+                "whether the RAM tier of engine {:?} holds more tokens than its GPU pool: the bytes of a token do not \
+                 follow from the page{why}. Give them with --kv.bytes-per-token",
+                engine.engine.id.engine
+            )
+        })
+        .collect()
+}
+
+fn looked_at(facts: &Facts<'_>) -> Vec<String> {
+>>>>>>> events
     let boxed = facts.boxed;
     let mut lines = vec![main_line(facts)];
     lines.extend(facts.extras.iter().zip(extras).map(|(extra, page)| match page {

@@ -24,12 +24,15 @@ const FINISHED_COMPUTED: &str = "vllm:request_prefill_kv_computed_tokens_sum";
 const FINISHED_PREFILL: &str = "vllm:request_prefill_time_seconds_sum";
 const PREEMPTIONS: &str = "vllm:num_preemptions_total";
 const REQUEST_PREEMPTIONS: &str = "vllm:request_num_preemptions";
-/// A family of each other connector that supplies tokens, by its TYPE line alone where it has not been used yet.
-const OTHER_CONNECTORS: [(&str, &str); 4] = [
-    ("vllm:nixl_xfer_time_seconds", "NixlConnector"),
+/// What other connectors that supply tokens have on the page: a histogram each, by its TYPE line alone where it has
+/// not been used yet.
+const OTHER_CONNECTORS: [(&str, &str); 6] = [
     ("vllm:nixl_bytes_transferred", "NixlConnector"),
+    ("vllm:nixl_bytes_transferred_count", "NixlConnector"),
+    ("vllm:nixl_xfer_time_seconds", "NixlConnector"),
+    ("vllm:nixl_xfer_time_seconds_sum", "NixlConnector"),
     ("vllm:mooncake_store_operation_time_seconds", "MooncakeStoreConnector"),
-    ("vllm:hf3fs_load_duration_seconds", "HF3FSKVConnector"),
+    ("vllm:mooncake_store_operation_time_seconds_count", "MooncakeStoreConnector"),
 ];
 const WAITING_BY_REASON: &str = "vllm:num_requests_waiting_by_reason";
 const WAITING: &str = "vllm:num_requests_waiting";
@@ -59,6 +62,8 @@ pub(super) const DIALECT: Dialect = Dialect {
         OTHER_CONNECTORS[1].0,
         OTHER_CONNECTORS[2].0,
         OTHER_CONNECTORS[3].0,
+        OTHER_CONNECTORS[4].0,
+        OTHER_CONNECTORS[5].0,
         WAITING_BY_REASON,
         WAITING,
         RUNNING,

@@ -23,7 +23,7 @@ pub struct Engine {
     pub gpu_pool: GpuPool,
     /// KV bytes of one token, all ranks together.
     pub kv_bytes_per_token: Option<f64>,
-    /// How that is known: `flag`, `config_info`, `stored` or `loaded`.
+    /// How that is known: `flag`, `config_info`, `stored`, `events` or `loaded`.
     pub kv_bytes_per_token_method: Option<&'static str>,
     /// Prompt tokens by where their KV came from.
     pub prompt_tokens: Vec<Tokens>,

@@ -124,6 +124,25 @@ fn a_tier_with_fewer_tokens_than_the_pool() {
 }
 
 #[test]
+fn a_tier_whose_tokens_another_connector_hides() {
+    // 501,437,431,808 bytes reloaded, and ten times as many tokens supplied as the tier has: by a peer, through NIXL.
+    let page = capture("vllm-0.31.0-offload-cpu-full");
+    let hits = "vllm:external_prefix_cache_hits_total{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} ";
+    let before = page.lines().find(|line| line.starts_with(hits)).unwrap();
+    let page = replaced(&page, before, &format!("{hits}76513280.0")) + "# TYPE vllm:nixl_xfer_time_seconds histogram\n";
+    let bench = Bench::serving(page);
+    // 10 GiB ÷ 65,536 B = 163,840 tokens, fewer than the 228,800 of the pool; by the hits it would be 1,638,400.
+    let size = "--tier.size=10GiB";
+    bench
+        .check(&[size, "--kv.bytes-per-token=65536"])
+        .says(1, &["FINDING tier-smaller-than-gpu-pool", "163,840 tokens"]);
+    bench.check(&[size]).says(
+        0,
+        &["Not known", "whether the RAM tier of engine \"0\" holds more tokens than its GPU pool", "NixlConnector"],
+    );
+}
+
+#[test]
 fn bytes_that_never_come_back() {
     let stored = capture("vllm-0.33.0-offload-cpu-storeonly");
     let said = Bench::serving(&*stored).check(&[]);

@@ -163,7 +163,8 @@ impl Facts<'_> {
 }
 
 impl<'a> Page<'a> {
-    fn tiers(&self) -> impl Iterator<Item = (&Resolved<'a>, &ResolvedTier<'a>)> {
+    /// Every tier with its engine.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = (&Resolved<'a>, &ResolvedTier<'a>)> {
         self.engines.iter().flat_map(|engine| engine.tiers.iter().map(move |tier| (engine, tier)))
     }
 
