@@ -7,10 +7,12 @@
 mod support;
 
 use kvtier_exporter::events::Bounds;
+use kvtier_exporter::family::encode;
 use kvtier_exporter::pipeline::{Format, MAIN, Source, explain, is_garbage, process, survey};
 use kvtier_exporter::settings::{ChunkBytes, HostFacts, Settings, Stream};
 use support::captures;
 use support::page::{Page, Result, run, run_sized, run_with};
+use support::strict::check;
 
 // Versions: told by families that came and left, and no further than they tell.
 
@@ -71,6 +73,16 @@ fn what_no_family_tells_is_not_told() {
     // A configuration without default backend is older than 0.14, tokens by source are not.
     let torn = base().sample("vllm:prompt_tokens_by_source_total", r#"source="local_compute""#, "3").config("x=\"1\"");
     assert_eq!(version(&torn), None);
+}
+
+#[test]
+fn a_label_that_is_empty_once_is_none_of_our_families() {
+    // Prometheus takes such a page, and takes out the label with all its values.
+    let page = Page::vllm().sample("vllm:kv_offload_store_bytes_total", r#"pod="",pod="b",pod="c",zone="z""#, "250");
+    let result = sized(&page);
+    assert_eq!(result.labels(FILL, "pod"), [""]);
+    assert_eq!(result.labels(FILL, "zone"), ["z"]);
+    assert!(check(encode(&result.outcome.families).as_bytes()).accepted());
 }
 
 // Shares that can be none: withheld and said, never cut to 0 or 1.

@@ -96,9 +96,14 @@ impl Kind {
     }
 }
 
-/// Labels as they are meant, without empty ones.
-fn said(labels: Labels<'_>) -> impl Iterator<Item = (&str, &str)> {
-    labels.iter().filter(|(_, value)| !value.is_empty())
+/// The labels of a sample that `keep` names, as they are meant, by name. An empty value is an absent label, and to
+/// Prometheus so are all values of a name that has one.
+fn said<'a>(labels: Labels<'a>, keep: impl Fn(&str) -> bool) -> Vec<(&'a str, Cow<'a, str>)> {
+    let mut kept: Vec<_> = labels.iter().filter(|(name, _)| keep(name)).collect();
+    // An empty value comes first of those with its name.
+    kept.sort_unstable();
+    let named = kept.chunk_by(|one, next| one.0 == next.0).map(|same| same[0]);
+    named.filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name, unescape(value))).collect()
 }
 
 /// `WorkerId` names the process of a replica, and the replica's name is enough.
@@ -118,7 +123,8 @@ pub(super) fn discover(pages: &[Exposition<'_>], snapshot: &mut Snapshot) {
             }
             let is_identity = dialect.identity.contains(name);
             for labels in pages.iter().flat_map(|page| page.samples(name)).map(|sample| sample.labels) {
-                for (label, _) in said(labels).filter(|(label, _)| !dialect.kind.knows(declared, label)) {
+                let unknown = |(label, value): &(&str, &str)| !value.is_empty() && !dialect.kind.knows(declared, label);
+                for (label, _) in labels.iter().filter(unknown) {
                     let names = all.entry(dialect.kind.name()).or_default();
                     if is_identity && !names.contains(label) && !(label == WORKER && names_its_replica(labels)) {
                         names.insert(label.to_owned());
@@ -183,10 +189,8 @@ impl Whose {
         let [engine, model_name] = labels.raws(["engine", "model_name"]).map(|raw| unescape(raw.unwrap_or("")));
         let mut further = Vec::new();
         if !self.names().is_empty() {
-            let tells =
-                |(label, _): &(&str, &str)| self.is_identity(label) && !(*label == WORKER && names_its_replica(labels));
-            further.extend(said(labels).filter(tells).map(|(label, value)| (label, unescape(value))));
-            further.sort_unstable_by_key(|(label, _)| *label);
+            let tells = |label: &str| self.is_identity(label) && !(label == WORKER && names_its_replica(labels));
+            further = said(labels, tells);
         }
         Named { kind: self.kind, model_name, engine, labels: further }
     }
@@ -216,13 +220,10 @@ impl Whose {
 
     /// The labels of a sample that nothing accounts for, by name.
     fn rest<'a>(&self, labels: Labels<'a>) -> Vec<(&'a str, Cow<'a, str>)> {
-        let unknown = |(label, _): &(&str, &str)| {
-            let is_worker = *label == WORKER && names_its_replica(labels);
+        said(labels, |label| {
+            let is_worker = label == WORKER && names_its_replica(labels);
             !is_worker && !self.kind.knows(self.declared, label) && !self.is_identity(label)
-        };
-        let mut rest: Vec<_> = said(labels).filter(unknown).map(|(name, value)| (name, unescape(value))).collect();
-        rest.sort_unstable();
-        rest
+        })
     }
 }
 
