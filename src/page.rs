@@ -14,7 +14,7 @@ const METRICS: &str = "{{metrics}}";
 /// are those of what stands in the file; a test works them out anew and tells the new ones after an edit.
 pub const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-dxh6rxUoIviNnXCigiJ/bRMs4rJSNaDzNcOdgGCd/GM='; \
-    script-src 'sha256-lxZ3jB9B4Ley5NU5pJOrJ7hl86Uh+Q4fWgwXTg7Hm5U='; \
+    script-src 'sha256-ewkIV7PGz4pT4OvPm+bwQSuX1qmBvnX8OU6wZy93GFo='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page in front of metrics at `telemetry_path`, which begins with a slash.
