@@ -67,7 +67,7 @@ fn shown(unit: Unit, value: f64) -> String {
         Unit::BytesPerSecond => speed(value),
         Unit::Tokens | Unit::Count => count(value),
         Unit::TokensPerSecond => format!("{value:.1} tok/s"),
-        Unit::TokensPerHour => format!("{}/h", about_signed(value)),
+        Unit::TokensPerHour => format!("{} tok/h", about_signed(value)),
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         );
         assert_eq!(
             (shown(Unit::TokensPerHour, 2_234_567.0), shown(Unit::TokensPerHour, -448_123.0)),
-            ("+2.23 M/h".into(), "-448 k/h".into())
+            ("+2.23 M tok/h".into(), "-448 k tok/h".into())
         );
     }
 

@@ -462,7 +462,7 @@ fn before_and_after_from_the_history_of_a_prometheus() {
             "| prompt tokens | about 3.6 M | about 7.2 M |",
             "| reloaded, ram | – | about 467 GiB |",
             "| preemptions | about 12 | 0 |",
-            "| more tokens reloaded, at 2× | – | +90 k/h |",
+            "| more tokens reloaded, at 2× | – | +90 k tok/h |",
             "| GPU memory free | 3.0 GiB | 674.0 MiB |",
             "- This is before against after, and no controlled A/B",
         ],
@@ -556,7 +556,7 @@ fn a_history_in_underscores_tells_the_same() {
             "prompt tokens about 3.6 M about 7.2 M",
             "decode per stream, p50 15.0 tok/s 50.0 tok/s",
             "preemptions about 12 0",
-            "more tokens reloaded, at 4× – -90 k/h",
+            "more tokens reloaded, at 4× – -90 k tok/h",
         ],
     );
 }
