@@ -13,8 +13,8 @@ const METRICS: &str = "{{metrics}}";
 /// Content-Security-Policy of the page: its own style, its own script, its own JSON, and nothing else. The hashes
 /// are those of what stands in the file; a test works them out anew and tells the new ones after an edit.
 pub const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-dxh6rxUoIviNnXCigiJ/bRMs4rJSNaDzNcOdgGCd/GM='; \
-    script-src 'sha256-lxZ3jB9B4Ley5NU5pJOrJ7hl86Uh+Q4fWgwXTg7Hm5U='; \
+    style-src 'sha256-arvy+DvZ1kuxboc1gq9hIiPJVoVoYZNOoX6ZNb4ISQU='; \
+    script-src 'sha256-nQL3bIoMuRJCgQ2yzsBANYadDj+jYNr289GxL3g5qR4='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page in front of metrics at `telemetry_path`, which begins with a slash.

@@ -148,6 +148,29 @@ mod in_chromium {
         assert!(seen.text.contains("12% computed by prefill since engine start"), "{}", seen.text);
     }
 
+    /// 30 tokens computed and 10 from the cache, and 100 bytes stored, between the first look and the second; then nothing.
+    #[test]
+    fn shares_stand_below_their_own_bar_and_a_rate_has_the_unit_of_its_chart() {
+        let moved = page("m", "0.5")
+            .replace("source=\"local_compute\"} 120", "source=\"local_compute\"} 150")
+            .replace("source=\"local_cache_hit\"} 880", "source=\"local_cache_hit\"} 890")
+            .replace("98400000000", "98400000100");
+        let upstream = Upstream::start(move |request| {
+            vec![ok(if request.number == 1 { page("m", "0.5") } else { moved.clone() })]
+        });
+        let exporter = in_front_of(&upstream);
+        let seen = visit(&format!("http://{}/", exporter.address), "shares");
+        let (_, sources) = seen.text.split_once("Where prompt tokens came from").unwrap();
+        let (recent, since) = sources.split_once("Since engine start").unwrap();
+        assert!(recent.trim().ends_with("40 tokens computed by prefill 75% GPU cache 25%"), "{recent}");
+        // 150 and 890 of 1,040.
+        assert!(since.trim().starts_with("1,040 tokens computed by prefill 14% GPU cache 86%"), "{since}");
+        // 100 bytes in some hundredths of a second or more are kB/s, and so is the 0 that follows on the same scale.
+        let (_, copies) = seen.text.split_once("Store, GPU → tier").unwrap();
+        assert!(copies.trim().starts_with("0 kB/s"), "{copies}");
+        assert!(!seen.text.contains("0 GB/s"), "{}", seen.text);
+    }
+
     #[test]
     fn an_upstream_that_went_down_is_told_with_its_reason_and_the_last_values_are_called_so() {
         let upstream = Upstream::start(|request| match request.number {

@@ -44,14 +44,23 @@ pub fn many(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A share as per cent: `12.0 %`.
+/// A share as per cent: `12.0 %`. Neither 0 nor 100 is said of what is only close to it.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    match share * 100.0 {
+        little if little > 0.0 && little < 0.05 => "< 0.1 %".to_owned(),
+        almost if (99.95..100.0).contains(&almost) => "> 99.9 %".to_owned(),
+        percent => format!("{percent:.1} %"),
+    }
 }
 
-/// Decimal gigabytes per second, the unit of copy speeds: `13.4 GB/s`.
+/// Decimal gigabytes per second, the unit of copy speeds, or a smaller unit that fits: `13.4 GB/s`, `4.2 MB/s`.
 pub fn speed(bytes_per_second: f64) -> String {
-    format!("{:.1} GB/s", bytes_per_second / 1e9)
+    let (unit, name) = match bytes_per_second.abs() {
+        little if little > 0.0 && little < 1e5 => (1e3, "kB/s"),
+        middling if middling > 0.0 && middling < 1e8 => (1e6, "MB/s"),
+        _ => (1e9, "GB/s"),
+    };
+    format!("{:.1} {name}", bytes_per_second / unit)
 }
 
 /// How wide a line is, with its indent.
@@ -89,6 +98,9 @@ mod tests {
         assert_eq!([1.2e6, 999.0, 8e11, 1e3].map(short_count), ["1.2 M", "999", "800.0 G", "1.0 k"]);
         assert_eq!((many(1, "engine"), many(2, "engine")), ("1 engine".into(), "2 engines".into()));
         assert_eq!((percent(0.12), speed(13.4e9)), ("12.0 %".into(), "13.4 GB/s".into()));
+        assert_eq!((percent(0.0), percent(1.0)), ("0.0 %".into(), "100.0 %".into()));
+        assert_eq!((percent(0.0004), percent(0.9996)), ("< 0.1 %".into(), "> 99.9 %".into()));
+        assert_eq!((speed(4.2e6), speed(12e3), speed(0.0)), ("4.2 MB/s".into(), "12.0 kB/s".into(), "0.0 GB/s".into()));
     }
 
     #[test]

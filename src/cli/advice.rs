@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::units;
 use super::upstream::Quiet;
@@ -100,7 +100,7 @@ pub struct Plan {
 
 /// Flags of `report`.
 #[derive(Clone, Debug, PartialEq, Args)]
-#[command(next_help_heading = "Report")]
+#[command(next_help_heading = "Report", group = ArgGroup::new("windows").args(["window", "before"]).requires("prometheus"))]
 pub struct Report {
     /// Scrape twice and tell what happened in between
     #[arg(long = "interval", value_name = "TIME", value_parser = units::duration, conflicts_with = "prometheus")]
@@ -108,17 +108,21 @@ pub struct Report {
 
     /// A Prometheus that has the history
     #[arg(long = "prometheus", value_name = "URL", value_parser = Quiet(Address::parse))]
-    #[arg(requires_all = ["before", "after"])]
+    #[arg(requires = "windows")]
     pub prometheus: Option<Address>,
 
-    /// Window without the tier: FROM..TO, each RFC 3339, -2h or now
+    /// Window to tell of: FROM..TO, each RFC 3339, -2h or now
+    #[arg(long = "window", value_name = "FROM..TO", value_parser = Span::parse, allow_hyphen_values = true)]
+    pub window: Option<Span>,
+
+    /// Window without the tier, in the place of --window
     #[arg(long = "before", value_name = "FROM..TO", value_parser = Span::parse, allow_hyphen_values = true)]
-    #[arg(requires = "prometheus")]
+    #[arg(requires = "after")]
     pub before: Option<Span>,
 
     /// Window with the tier
     #[arg(long = "after", value_name = "FROM..TO", value_parser = Span::parse, allow_hyphen_values = true)]
-    #[arg(requires = "prometheus")]
+    #[arg(requires = "before", conflicts_with = "window")]
     pub after: Option<Span>,
 
     /// Matchers that pick series in the Prometheus, such as job="kvtier"

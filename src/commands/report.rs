@@ -3,16 +3,17 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 use super::{fetch, look, print, print_json, status};
 use crate::bound;
 use crate::cli::{Cli, Report, ReportFormat};
-use crate::report::history::{self, QUESTIONS, TWICE};
-use crate::report::predicted;
+use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, TWICE};
+use crate::report::start::{self, Starts};
+use crate::report::told::{self, Told, Withheld};
 use crate::report::totals::{self, ByEngine};
-use crate::report::window::Window;
-use crate::report::{Cell, Readings, Table};
+use crate::report::window::{Span, Window};
+use crate::report::{Cell, PREDICTED, Readings, Table};
 use crate::upstream::{Address, Client, Options, SecretFile, UpstreamError};
 use crate::{host::facts::BoxFacts, pipeline};
 
@@ -30,20 +31,29 @@ pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
     Ok(status(table.complete))
 }
 
-/// What the engines have counted by now, what an exporter's page predicts, and the box.
+/// What the engines have counted by now, what an exporter's page tells beside it, and the box.
 struct Scrape {
+    /// When the page was asked for, in seconds since 1970, and when it was there.
+    asked: f64,
+    came: f64,
+    starts: Starts,
     engines: ByEngine,
-    predicted: Vec<Cell>,
+    told: Told,
     boxed: BoxFacts,
 }
 
 async fn scrape(cli: &Cli, client: &Client) -> Result<Scrape> {
+    let asked = now();
     let (source, (boxed, host)) = tokio::join!(fetch(client), look(cli));
     let source = source.map_err(|error| anyhow!("the upstream {} {error}", cli.upstream.address))?;
-    let predicted = predicted::cells(&pipeline::text(&source.body, source.format));
+    let (came, page) = (now(), pipeline::text(&source.body, source.format));
     let survey = pipeline::survey(&[source], &cli.settings());
-    let engines = bound::resolve(&survey.snapshot, &cli.settings(), &host);
-    Ok(Scrape { engines: totals::read(&engines, &survey.serving), predicted, boxed })
+    let engines = totals::read(&bound::resolve(&survey.snapshot, &cli.settings(), &host), &survey.serving);
+    Ok(Scrape { asked, came, starts: start::read(&page), engines, told: told::read(&page), boxed })
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Of the GPU that has the least.
@@ -52,21 +62,44 @@ fn gpu_free(boxed: &BoxFacts) -> Option<f64> {
 }
 
 async fn from_one_scrape(cli: &Cli) -> Result<Table> {
-    let last = scrape(cli, &Client::new(cli.upstream.main())?).await?;
-    Ok(of_scrapes(cli, "since engine start", &last.engines, &last))
+    let client = Client::new(cli.upstream.main())?;
+    let last = scrape(cli, &client).await?;
+    Ok(of_scrapes(cli, "since engine start", &last.engines, &last, &[], &reasons(cli, &client, &last.told).await))
 }
 
-/// The table of what these engines counted, beside what the last scrape told.
-fn of_scrapes(cli: &Cli, name: &str, engines: &ByEngine, Scrape { predicted, boxed, .. }: &Scrape) -> Table {
+/// The table of what these engines counted, beside what the last scrape told and what follows from both (`more`).
+fn of_scrapes(
+    cli: &Cli,
+    name: &str,
+    engines: &ByEngine,
+    Scrape { told, boxed, .. }: &Scrape,
+    more: &[Cell],
+    reasons: &[String],
+) -> Table {
     let (mut readings, mut notes) = totals::readings(name, engines, gpu_free(boxed));
-    readings.cells.extend_from_slice(predicted);
-    notes.extend(predicted::note(predicted));
-    notes.extend(boxed.unknown.iter().map(|why| format!("Not known: {why}")));
+    told.add_to(&mut readings.cells);
+    readings.cells.extend_from_slice(more);
+    notes.extend(told.notes(&readings.cells, reasons));
     let empty = totals::is_empty(engines);
-    if empty {
-        notes.push(format!("No data: no prompt was served and nothing was copied {name}."));
+    if engines.is_empty() {
+        notes.push("No data: no engine is recognised on this page. Is it the metrics page of an engine?".to_owned());
+    } else if empty {
+        notes.push(format!("No data: nothing was served, looked up or copied {name}."));
     }
+    notes.extend(totals::untold(engines));
+    notes.extend(boxed.unknown.iter().map(|why| format!("Not known: {why}")));
     Table::of(cli.upstream.address.to_string(), &[readings], notes, !empty)
+}
+
+/// Why an exporter withholds predictions, in its own words, where its page does not tell. An answer that is none is no
+/// reason to give up the report.
+async fn reasons(cli: &Cli, client: &Client, told: &Told) -> Vec<String> {
+    if !matches!(told.withheld, Some(Withheld::Unsaid | Withheld::Down)) {
+        return Vec::new();
+    }
+    let folder = cli.upstream.address.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let status = client.fetch_other(&format!("{folder}/api/status")).await;
+    status.map(|status| told::reasons(&status)).unwrap_or_default()
 }
 
 async fn from_two_scrapes(cli: &Cli, interval: Duration) -> Result<Table> {
@@ -75,18 +108,26 @@ async fn from_two_scrapes(cli: &Cli, interval: Duration) -> Result<Table> {
     wait(interval).await;
     let later = scrape(cli, &client).await?;
     let name = format!("in {}", humantime::format_duration(interval));
-    match totals::between(&earlier.engines, &later.engines) {
-        Ok(engines) => Ok(of_scrapes(cli, &name, &engines, &later)),
-        Err(totals::Restarted(id)) => {
-            let note = format!(
-                "No data: the counters of engine {:?} of {:?} fell or vanished in between, so it was restarted. Run \
-                 this again.",
-                id.engine, id.model_name
-            );
-            let (readings, _) = totals::readings(&name, &ByEngine::new(), gpu_free(&later.boxed));
-            Ok(Table::of(cli.upstream.address.to_string(), &[readings], vec![note], false))
+    if let Some(apart) = start::apart(&earlier.starts, &later.starts) {
+        if apart.is_restart(earlier.asked, later.came) {
+            return Ok(without_counters(cli, &name, &later, apart.restarted()));
         }
+        return Err(anyhow!("the upstream {} {}", cli.upstream.address, apart.replicas()));
     }
+    match totals::between(&earlier.engines, &later.engines) {
+        Ok(engines) => {
+            let more = later.told.worth(&earlier.told, later.asked - earlier.asked);
+            let reasons = reasons(cli, &client, &later.told).await;
+            Ok(of_scrapes(cli, &name, &engines, &later, &more, &reasons))
+        }
+        Err(restarted) => Ok(without_counters(cli, &name, &later, restarted.to_string())),
+    }
+}
+
+/// The table where nothing can be said of the time in between.
+fn without_counters(cli: &Cli, name: &str, later: &Scrape, why: String) -> Table {
+    let (readings, _) = totals::readings(name, &ByEngine::new(), gpu_free(&later.boxed));
+    Table::of(cli.upstream.address.to_string(), &[readings], vec![why], false)
 }
 
 /// Waits, and on a terminal tells how long still.
@@ -109,25 +150,41 @@ async fn wait(interval: Duration) {
 }
 
 async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Table> {
-    let now = SystemTime::now();
-    let spans = [("before", flags.before), ("after", flags.after)];
     let prometheus = Prometheus::new(cli, flags, address)?;
-    let (mut all, mut windows, mut empty, mut twice) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (name, span) in spans {
-        let span = span.with_context(|| format!("--{name} is missing"))?;
-        let window = span.at(now).map_err(|why| anyhow!("--{name}: {why}"))?;
-        let readings = prometheus.readings(name, &window).await?;
+    let windows = windows(flags, SystemTime::now())?;
+    let (mut all, mut empty, mut further) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, window) in &windows {
+        let readings = prometheus.readings(name, window).await?;
         if readings.cells.is_empty() {
-            empty.push(format!("No data for {name}: {} has nothing from {}.", prometheus.shown, window.text()));
-        } else if let Some(times) = prometheus.times_scraped(&window).await?.filter(|times| *times > 1.0) {
-            twice.push(twice_note(name, times));
+            let nothing = format!("{} has nothing from {}", prometheus.shown, window.text());
+            empty.push(format!("No data {}: {nothing}.", for_column(name)));
+        } else {
+            further.extend(prometheus.doubts(&readings, window).await?);
         }
-        windows.push(window);
         all.push(readings);
     }
     let complete = empty.is_empty();
-    let notes = empty.into_iter().chain(history::notes(&all, &windows)).chain(twice).collect();
+    let windows: Vec<Window> = windows.into_iter().map(|(_, window)| window).collect();
+    let notes = empty.into_iter().chain(history::notes(&all, &windows)).chain(further).collect();
     Ok(Table::of(format!("the history in {}", prometheus.shown), &all, notes, complete))
+}
+
+/// The windows that are asked for, with the names of their columns.
+fn windows(flags: &Report, now: SystemTime) -> Result<Vec<(&'static str, Window)>> {
+    let given = [
+        ("window", "in the window", flags.window),
+        ("before", "before", flags.before),
+        ("after", "after", flags.after),
+    ];
+    let window = |(flag, name, span): (&str, &'static str, Option<Span>)| {
+        Some(span?.at(now).map(|window| (name, window)).map_err(|why| anyhow!("--{flag}: {why}")))
+    };
+    given.into_iter().filter_map(window).collect()
+}
+
+/// `for before`, but `in the window`.
+fn for_column(name: &str) -> String {
+    if name.starts_with("in ") { name.to_owned() } else { format!("for {name}") }
 }
 
 fn twice_note(name: &str, times: f64) -> String {
@@ -159,7 +216,11 @@ impl<'a> Prometheus<'a> {
 
     async fn ask(&self, request: &str) -> Result<bytes::Bytes> {
         let answer = self.client.fetch_other(&format!("{}{request}", self.prefix)).await;
-        answer.map_err(|error| anyhow!("the Prometheus at {} {}", self.shown, explained(&error)))
+        let hint = if self.matchers.is_empty() { "" } else { ". --match is put into each query: does it fit there?" };
+        answer.map_err(|error| match error.excerpt().and_then(history::refusal) {
+            Some(refusal) => anyhow!("the Prometheus at {} {refusal}{hint}", self.shown),
+            None => anyhow!("the Prometheus at {} {}", self.shown, explained(&error)),
+        })
     }
 
     async fn readings(&self, name: &str, window: &Window) -> Result<Readings> {
@@ -171,8 +232,21 @@ impl<'a> Prometheus<'a> {
         Ok(Readings { column: window.column(name), cells })
     }
 
-    async fn times_scraped(&self, window: &Window) -> Result<Option<f64>> {
-        let query = history::filled(TWICE, window, self.matchers);
+    /// What speaks against the readings of a window, and why some are missing.
+    async fn doubts(&self, readings: &Readings, window: &Window) -> Result<Vec<String>> {
+        let name = &readings.column.name;
+        let times = self.number(TWICE, window).await?.filter(|times| *times > 1.0);
+        let mut doubts: Vec<String> = times.map(|times| twice_note(name, times)).into_iter().collect();
+        if readings.cells.iter().all(|cell| cell.quantity != PREDICTED) {
+            let followed = self.number(FOLLOWED, window).await?.is_some();
+            doubts.extend(history::withheld(name, followed, self.number(ERROR, window).await?));
+        }
+        Ok(doubts)
+    }
+
+    /// The one number that a query gives at the end of a window.
+    async fn number(&self, promql: &str, window: &Window) -> Result<Option<f64>> {
+        let query = history::filled(promql, window, self.matchers);
         let answer = self.ask(&history::instant(&query, window.to)).await?;
         history::number(&answer).map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))
     }

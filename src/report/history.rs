@@ -5,11 +5,11 @@
 
 use serde_json::Value;
 
-use super::predicted::{note, times};
+use super::told::{beyond, note, times};
 use super::window::Window;
 use super::{
-    Cell, DECODE, FILL, GPU_FREE, GPU_FREE_LOWEST, PREDICTED, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED,
-    RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
+    Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS,
+    PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
 
 /// What is made of the series that a query gives.
@@ -19,6 +19,8 @@ pub enum Summary {
     Median,
     /// One value at the window's end.
     AtEnd,
+    /// The same, stretched to the window's ends (`increase`): its first digits are known.
+    Total,
 }
 
 /// One quantity and how it is asked for.
@@ -33,91 +35,194 @@ pub struct Question {
     promql: &'static str,
 }
 
-/// Everything that is asked of a window. Where an engine's own families are enough they come first: the time before
-/// may have had no exporter.
-pub const QUESTIONS: [Question; 13] = [
-    Question {
-        quantity: PREFILL,
-        by: None,
-        summary: Summary::Median,
-        promql: r#"sum(rate(vllm:prompt_tokens_by_source_total{source="local_compute",MATCH}[RATE])) / sum(rate(vllm:prompt_tokens_total{MATCH}[RATE])) or sum(rate(kvtier_prompt_tokens_total{source="computed",MATCH}[RATE])) / sum(rate(kvtier_prompt_tokens_total{MATCH}[RATE]))"#,
-    },
-    Question {
-        quantity: PROMPT,
-        by: None,
-        summary: Summary::AtEnd,
-        promql: "sum(increase(vllm:prompt_tokens_total{MATCH}[WINDOW])) or sum(increase(kvtier_prompt_tokens_total{MATCH}[WINDOW]))",
-    },
-    Question {
-        quantity: DECODE,
-        by: None,
-        summary: Summary::Median,
-        promql: "1 / histogram_quantile(0.5, sum by (le) (rate(vllm:inter_token_latency_seconds_bucket{MATCH}[RATE]))) or 1 / histogram_quantile(0.5, sum by (le) (rate(sglang:inter_token_latency_seconds_bucket{MATCH}[RATE])))",
-    },
-    Question {
-        quantity: RELOADED,
-        by: Some("tier"),
-        summary: Summary::AtEnd,
-        promql: "sum by (tier) (increase(kvtier_tier_reloaded_bytes_total{MATCH}[WINDOW]))",
-    },
-    Question {
-        quantity: STORED,
-        by: Some("tier"),
-        summary: Summary::AtEnd,
-        promql: "sum by (tier) (increase(kvtier_tier_stored_bytes_total{MATCH}[WINDOW]))",
-    },
-    Question {
-        quantity: RELOAD_SPEED,
-        by: Some("tier"),
-        summary: Summary::Median,
-        promql: "sum by (tier) (rate(kvtier_tier_reloaded_bytes_total{MATCH}[RATE])) / sum by (tier) (rate(kvtier_tier_reload_seconds_total{MATCH}[RATE]))",
-    },
-    Question {
-        quantity: STORE_SPEED,
-        by: Some("tier"),
-        summary: Summary::Median,
-        promql: "sum by (tier) (rate(kvtier_tier_stored_bytes_total{MATCH}[RATE])) / sum by (tier) (rate(kvtier_tier_store_seconds_total{MATCH}[RATE]))",
-    },
-    Question {
-        quantity: GPU_FREE,
-        by: None,
-        summary: Summary::Median,
-        promql: "min(kvtier_gpu_memory_free_bytes{MATCH})",
-    },
-    Question {
-        quantity: GPU_FREE_LOWEST,
-        by: None,
-        summary: Summary::AtEnd,
-        promql: "min(min_over_time(kvtier_gpu_memory_free_bytes{MATCH}[WINDOW]))",
-    },
-    Question {
-        quantity: PREEMPTIONS,
-        by: None,
-        summary: Summary::AtEnd,
-        promql: "sum(increase(vllm:num_preemptions_total{MATCH}[WINDOW])) or sum(increase(sglang:num_retracted_requests_total{MATCH}[WINDOW]))",
-    },
-    Question {
-        quantity: FILL,
-        by: Some("tier"),
-        summary: Summary::Median,
-        promql: "sum by (tier) (kvtier_tier_fill_upper_bound_bytes{MATCH}) / sum by (tier) (kvtier_tier_size_bytes{MATCH} and kvtier_tier_fill_upper_bound_bytes{MATCH}) or avg by (tier) (kvtier_tier_fill_upper_bound_ratio{MATCH})",
-    },
-    Question {
-        quantity: SERVED,
-        by: Some("source"),
-        summary: Summary::AtEnd,
-        promql: "sum by (source) (increase(kvtier_tier_served_tokens_total{MATCH}[WINDOW]))",
-    },
-    Question {
-        quantity: PREDICTED,
-        by: Some("size"),
-        summary: Summary::Median,
-        promql: "avg by (size) (kvtier_tier_predicted_reload_ratio{MATCH})",
-    },
+const fn question(quantity: Quantity, by: Option<&'static str>, summary: Summary, promql: &'static str) -> Question {
+    Question { quantity, by, summary, promql }
+}
+
+/// A function of an engine's own counter in either spelling: some pages have `_` for the colon of a name.
+macro_rules! spelled {
+    ($function:literal, $engine:literal, $rest:literal) => {
+        concat!("(", $function, "(", $engine, ":", $rest, ") or ", $function, "(", $engine, "_", $rest, "))")
+    };
+}
+
+/// A quotient of sums of rates, where its counters are told.
+macro_rules! share {
+    ($of:expr, $by:expr) => {
+        concat!("sum(", $of, ") / sum(", $by, ")")
+    };
+}
+
+/// The decode speed of a stream, from an engine's histogram.
+macro_rules! decode {
+    ($engine:literal) => {
+        concat!(
+            "1 / histogram_quantile(0.5, sum by (le) ",
+            spelled!("rate", $engine, "inter_token_latency_seconds_bucket{MATCH}[RATE]"),
+            ")"
+        )
+    };
+}
+
+/// How full the tiers of each name are, and which of them are measured now.
+macro_rules! fill {
+    ($set:literal) => {
+        concat!(
+            "(sum by (tier) (kvtier_tier_fill_upper_bound_bytes{MATCH}) / sum by (tier) (kvtier_tier_size_bytes{MATCH} and \
+             kvtier_tier_fill_upper_bound_bytes{MATCH}) or avg by (tier) (kvtier_tier_fill_upper_bound_ratio{MATCH})) ",
+            $set,
+            r#" on (tier) (group by (tier) (kvtier_tier_info{bound_basis="measured",MATCH}) unless on (tier) group by (tier) (kvtier_tier_info{bound_basis!~"measured|none",MATCH}))"#
+        )
+    };
+}
+
+/// The prediction of an engine for its sizes.
+macro_rules! predicted {
+    ($sizes:literal) => {
+        concat!(
+            "avg by (job, instance, model_name, engine, size) (kvtier_tier_predicted_reload_ratio{size",
+            $sizes,
+            ",MATCH})"
+        )
+    };
+}
+
+/// Everything that is asked of a window. Where an engine's own families are enough they come first, in both spellings:
+/// the time before may have had no exporter.
+pub const QUESTIONS: [Question; 17] = [
+    question(
+        PREFILL,
+        None,
+        Summary::Median,
+        concat!(
+            share!(
+                spelled!("rate", "vllm", r#"prompt_tokens_by_source_total{source="local_compute",MATCH}[RATE]"#),
+                spelled!("rate", "vllm", "prompt_tokens_total{MATCH}[RATE]")
+            ),
+            " or ",
+            share!(
+                r#"rate(kvtier_prompt_tokens_total{source="computed",MATCH}[RATE])"#,
+                "rate(kvtier_prompt_tokens_total{MATCH}[RATE])"
+            )
+        ),
+    ),
+    question(
+        PROMPT,
+        None,
+        Summary::Total,
+        concat!(
+            "sum",
+            spelled!("increase", "vllm", "prompt_tokens_total{MATCH}[WINDOW]"),
+            " or sum(increase(kvtier_prompt_tokens_total{MATCH}[WINDOW]))"
+        ),
+    ),
+    question(DECODE, None, Summary::Median, concat!(decode!("vllm"), " or ", decode!("sglang"))),
+    question(
+        RELOADED,
+        Some("tier"),
+        Summary::Total,
+        "sum by (tier) (increase(kvtier_tier_reloaded_bytes_total{MATCH}[WINDOW]))",
+    ),
+    question(
+        STORED,
+        Some("tier"),
+        Summary::Total,
+        "sum by (tier) (increase(kvtier_tier_stored_bytes_total{MATCH}[WINDOW]))",
+    ),
+    question(
+        RELOAD_SPEED,
+        Some("tier"),
+        Summary::Median,
+        "sum by (tier) (rate(kvtier_tier_reloaded_bytes_total{MATCH}[RATE])) / sum by (tier) (rate(kvtier_tier_reload_seconds_total{MATCH}[RATE]))",
+    ),
+    question(
+        STORE_SPEED,
+        Some("tier"),
+        Summary::Median,
+        "sum by (tier) (rate(kvtier_tier_stored_bytes_total{MATCH}[RATE])) / sum by (tier) (rate(kvtier_tier_store_seconds_total{MATCH}[RATE]))",
+    ),
+    question(GPU_FREE, None, Summary::Median, "min(kvtier_gpu_memory_free_bytes{MATCH})"),
+    question(GPU_FREE_LOWEST, None, Summary::AtEnd, "min(min_over_time(kvtier_gpu_memory_free_bytes{MATCH}[WINDOW]))"),
+    question(
+        PREEMPTIONS,
+        None,
+        Summary::Total,
+        concat!(
+            "sum",
+            spelled!("increase", "vllm", "num_preemptions_total{MATCH}[WINDOW]"),
+            " or sum",
+            spelled!("increase", "sglang", "num_retracted_requests_total{MATCH}[WINDOW]")
+        ),
+    ),
+    question(FILL, Some("tier"), Summary::Median, fill!("unless")),
+    question(FILL_MEASURED, Some("tier"), Summary::Median, fill!("and")),
+    question(
+        SERVED,
+        Some("source"),
+        Summary::Total,
+        "sum by (source) (increase(kvtier_tier_served_tokens_total{MATCH}[WINDOW]))",
+    ),
+    question(
+        FOUND,
+        None,
+        Summary::Median,
+        concat!(
+            share!(
+                spelled!("rate", "lmcache", "num_lookup_hits_total{MATCH}[RATE]"),
+                spelled!("rate", "lmcache", "num_lookup_tokens_total{MATCH}[RATE]")
+            ),
+            " or ",
+            share!(
+                "rate(lmcache_mp_lookup_hit_tokens_total{MATCH}[RATE])",
+                "rate(lmcache_mp_lookup_requested_tokens_total{MATCH}[RATE])"
+            )
+        ),
+    ),
+    question(
+        MEASURED,
+        None,
+        Summary::Median,
+        r#"avg(kvtier_tier_predicted_reload_ratio{size="1",MATCH} - ignoring (size) kvtier_tier_prediction_error_ratio{MATCH})"#,
+    ),
+    question(PREDICTED, Some("size"), Summary::Median, "avg by (size) (kvtier_tier_predicted_reload_ratio{MATCH})"),
+    question(
+        MORE,
+        Some("size"),
+        Summary::Median,
+        concat!(
+            "sum by (size) ((",
+            predicted!(r#"!="1""#),
+            " - ignoring (size) group_left ",
+            predicted!(r#"="1""#),
+            ") * on (job, instance, model_name, engine) group_left sum by (job, instance, model_name, engine) ",
+            spelled!("rate", "vllm", "external_prefix_cache_queries_total{MATCH}[RATE]"),
+            ") * 3600"
+        ),
+    ),
 ];
 
 /// How often the same engine stands in the history: more than once where it is scraped directly and through us.
-pub const TWICE: &str = "max(count by (model_name, engine) (count_over_time(vllm:prompt_tokens_total{MATCH}[WINDOW])))";
+pub const TWICE: &str = concat!(
+    "max(count by (model_name, engine) ",
+    spelled!("count_over_time", "vllm", "prompt_tokens_total{MATCH}[WINDOW]"),
+    ")"
+);
+
+/// Something where the events of an engine were followed.
+pub const FOLLOWED: &str = "max(count_over_time(kvtier_events_up{MATCH}[WINDOW])) or \
+                            max(count_over_time(kvtier_tier_stored_chunks_total{MATCH}[WINDOW]))";
+
+/// How far predictions for the present size were above what was measured.
+pub const ERROR: &str = "avg(avg_over_time(kvtier_tier_prediction_error_ratio{MATCH}[WINDOW]))";
+
+/// Why a window has no predictions although events were followed in it.
+pub fn withheld(column: &str, followed: bool, error: Option<f64>) -> Option<String> {
+    let why = match error {
+        Some(error) => format!("on average, {}", beyond(error)),
+        None => "the history does not tell why; the exporter's status page does at the time".to_owned(),
+    };
+    (followed || error.is_some()).then(|| format!("What other sizes would reload is not told ({column}): {why}."))
+}
 
 /// The longest look back of a rate.
 const RATE: f64 = 300.0;
@@ -141,7 +246,7 @@ impl Question {
     /// Path and query of the request that answers it.
     pub fn request(&self, window: &Window, matchers: &str) -> String {
         let query = filled(self.promql, window, matchers);
-        if self.summary == Summary::AtEnd {
+        if self.summary != Summary::Median {
             return instant(&query, window.to);
         }
         let looks_back = self.promql.contains("RATE");
@@ -165,11 +270,12 @@ impl Question {
         for series in series(answer)? {
             let value = match self.summary {
                 Summary::Median => median(series.values),
-                Summary::AtEnd => series.values.last().copied(),
+                Summary::AtEnd | Summary::Total => series.values.last().copied(),
             };
             let of = self.by.and_then(|label| series.labels[label].as_str());
-            let of = of.map(|of| if self.quantity == PREDICTED { times(of) } else { of.to_owned() });
-            cells.extend(value.map(|value| Cell { quantity: self.quantity, of, value }));
+            let of = of.map(|of| if self.by == Some("size") { times(of) } else { of.to_owned() });
+            let approximate = self.summary == Summary::Total;
+            cells.extend(value.map(|value| Cell { quantity: self.quantity, of, value, approximate }));
         }
         Ok(cells)
     }
@@ -189,6 +295,22 @@ pub fn number(answer: &[u8]) -> Result<Option<f64>, String> {
     Ok(series(answer)?.first().and_then(|series| series.values.first().copied()))
 }
 
+/// The sentence of a Prometheus that refuses a query, from the beginning of its answer; `None` where that is none of its.
+pub fn refusal(beginning: &str) -> Option<String> {
+    const ERROR: &str = "\"error\":";
+    let text = beginning.split_once(ERROR).filter(|_| beginning.contains("\"status\":\"error\""))?.1.trim_start();
+    let mut whole = serde_json::Deserializer::from_str(text).into_iter::<String>();
+    // An answer that was cut has no end: what is there is closed.
+    let cut = || serde_json::from_str::<String>(&format!("{}…\"", text.trim_end_matches('\\'))).ok();
+    Some(refused(&whole.next().and_then(Result::ok).or_else(cut)?))
+}
+
+/// On one line, whatever the Prometheus wrote.
+fn refused(why: &str) -> String {
+    let plain: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("refused a query: {}", plain.trim_end_matches('.'))
+}
+
 struct Series {
     labels: Value,
     /// Finite ones only: 0 ÷ 0 is no value.
@@ -198,7 +320,7 @@ struct Series {
 fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
     let answer: Value = serde_json::from_slice(answer).map_err(|error| format!("answered no JSON: {error}"))?;
     if answer["status"] != "success" {
-        return Err(format!("refused a query: {}", answer["error"]));
+        return Err(refused(answer["error"].as_str().unwrap_or("it does not say why")));
     }
     let result = answer["data"]["result"].as_array().ok_or("answered without a result")?;
     let value = |point: &Value| point[1].as_str()?.parse::<f64>().ok().filter(|value| value.is_finite());
@@ -223,23 +345,25 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// The first bucket of vLLM's histogram ends here.
 const FIRST_BUCKET: f64 = 0.01;
 
-/// What to know of two windows side by side.
+const UNCONTROLLED: &str = "This is before against after, and no controlled A/B: the load, the prompts and the versions \
+                            may have changed as well.";
+
+/// What to know of one window, or of two side by side.
 pub fn notes(readings: &[Readings], windows: &[Window]) -> Vec<String> {
     let mut notes = vec![
-        "This is before against after, and no controlled A/B: the load, the prompts and the versions may have changed \
-         as well."
-            .to_owned(),
-        "Shares, speeds, fill and GPU memory are medians over the window; bytes, tokens and preemptions are its totals."
+        "Shares, speeds, fill and GPU memory are medians over the window; bytes, tokens and preemptions are its totals, \
+         about: Prometheus stretches what its samples show to the window's ends."
             .to_owned(),
     ];
-    if let [before, after] = windows
-        && (before.length() - after.length()).abs() > 0.01 * before.length()
-    {
-        notes.push(format!(
-            "The windows are {} and {} seconds long: compare totals only by the hour.",
-            before.length().round(),
-            after.length().round()
-        ));
+    if let [before, after] = windows {
+        notes.insert(0, UNCONTROLLED.to_owned());
+        if (before.length() - after.length()).abs() > 0.01 * before.length() {
+            notes.push(format!(
+                "The windows are {} and {} seconds long: compare totals only by the hour.",
+                before.length().round(),
+                after.length().round()
+            ));
+        }
     }
     for one in readings {
         let decode = one.cells.iter().find(|cell| cell.quantity == DECODE);
@@ -247,7 +371,8 @@ pub fn notes(readings: &[Readings], windows: &[Window]) -> Vec<String> {
             notes.push(too_fast(&one.column.name, FIRST_BUCKET));
         }
     }
-    notes.extend(readings.iter().find_map(|one| note(&one.cells)));
+    let cells: Vec<Cell> = readings.iter().flat_map(|one| one.cells.iter().cloned()).collect();
+    notes.extend(note(&cells));
     notes
 }
 
@@ -266,7 +391,7 @@ mod tests {
     fn a_rate_never_looks_before_the_window() {
         let window = Window { from: 1000.0, to: 4600.0 };
         let request = QUESTIONS[0].request(&window, "");
-        assert!(request.starts_with("/api/v1/query_range?query=sum%28rate%28vllm%3A"), "{request}");
+        assert!(request.starts_with("/api/v1/query_range?query=sum%28%28rate%28vllm%3A"), "{request}");
         assert!(request.ends_with("&start=1300&end=4600&step=15"), "{request}");
         assert!(request.contains("%5B300s%5D") && !request.contains("RATE") && !request.contains("MATCH"));
         let short = QUESTIONS[0].request(&Window { from: 1000.0, to: 1060.0 }, "");
@@ -282,7 +407,7 @@ mod tests {
             {"metric":{"tier":"ram"},"values":[[1,"NaN"],[2,"4"],[3,"2"],[4,"+Inf"],[5,"3"]]},
             {"metric":{"tier":"1:fs"},"values":[[1,"NaN"]]}]}}"#;
         let cells = QUESTIONS[5].cells(answer).unwrap();
-        assert_eq!(cells, [Cell { quantity: RELOAD_SPEED, of: Some("ram".into()), value: 3.0 }]);
+        assert_eq!(cells, [Cell::new(RELOAD_SPEED, Some("ram"), 3.0)]);
         let one = br#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"12.5"]}]}}"#;
         assert_eq!(QUESTIONS[1].cells(one).unwrap()[0].value, 12.5);
         assert_eq!(number(one), Ok(Some(12.5)));

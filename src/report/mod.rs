@@ -1,25 +1,36 @@
 //! `report`: the measured table of a tier. Readings in, a table out; nothing here fetches or prints.
 //!
-//! The readings are one page ([`totals`]: since engine start), two pages (what happened in between), or the history
-//! in a Prometheus ([`history`]: medians over a window before and one after). In JSON the table is
+//! | room | what it is |
+//! |---|---|
+//! | [`totals`] | one page (since engine start), or two (what happened in between) |
+//! | [`start`] | whether two pages are of one engine |
+//! | [`told`] | what an exporter's page tells beside the engine's own families |
+//! | [`history`] | medians and totals over windows of the history in a Prometheus |
+//! | [`window`] | a window as people write it |
+//!
+//! In JSON the table is
 //!
 //! ```text
 //! {"command": "report", "version": text, "source": text,
 //!  "columns": [{"name": text, "from": text | null, "to": text | null}],
-//!  "rows": [{"id": text, "of": text | null, "what": text, "unit": text, "values": [number | null]}],
+//!  "rows": [{"id": text, "of": text | null, "what": text, "unit": text, "approximate": true | false,
+//!            "values": [number | null]}],
 //!  "notes": [text], "complete": true | false}
 //! ```
 //!
 //! with one value for each column; `null` is unknown. `of` is the tier or the source of tokens that a row is
-//! of, or the size as a multiple of the present one.
-//! `unit` is `ratio`, `bytes`, `bytes_per_second`, `tokens`, `tokens_per_second` or `count`. `complete` is false where
-//! a column has no data at all; the exit status is then 1.
+//! of, or the size as a multiple of the present one. `unit` is `ratio`, `bytes`, `bytes_per_second`, `tokens`,
+//! `tokens_per_second`, `tokens_per_hour` or `count`. `approximate` is true where values are extrapolated, so that their
+//! first digits only are known. `complete` is false where a column has no data at all; the exit status is then 1.
 
 pub mod history;
-pub mod predicted;
 mod render;
+pub mod start;
+pub mod told;
 pub mod totals;
 pub mod window;
+
+use std::cmp::Ordering;
 
 use serde::Serialize;
 
@@ -37,6 +48,8 @@ pub enum Unit {
     Tokens,
     /// Tokens per second.
     TokensPerSecond,
+    /// Tokens an hour: a rate × 3600.
+    TokensPerHour,
     /// Events.
     Count,
 }
@@ -55,7 +68,7 @@ pub struct Quantity {
 impl Quantity {
     /// Its words with the tier, the source or the size.
     fn of(&self, of: &str) -> String {
-        let between = if *self == PREDICTED { " " } else { ", " };
+        let between = if [PREDICTED, MORE].contains(self) { " " } else { ", " };
         format!("{}{between}{of}", self.what)
     }
 }
@@ -87,14 +100,24 @@ pub const GPU_FREE_LOWEST: Quantity = quantity("gpu_memory_free_lowest_bytes", "
 pub const PREEMPTIONS: Quantity = quantity("preemptions", "preemptions", Unit::Count);
 /// How full a tier is at most.
 pub const FILL: Quantity = quantity("tier_fill_upper_bound_ratio", "tier fill, at most", Unit::Ratio);
+/// How full a tier is, where that is measured.
+pub const FILL_MEASURED: Quantity = quantity("tier_fill_ratio", "tier fill, measured", Unit::Ratio);
 /// Tokens that a tier supplied.
 pub const SERVED: Quantity = quantity("served_tokens", "prompt tokens served", Unit::Tokens);
-
+/// What a cache library found of the tokens that it looked up, whether or not the GPU held them too.
+pub const FOUND: Quantity = quantity("lookup_hit_ratio", "found by LMCache, of tokens looked up", Unit::Ratio);
+/// What the tier reloaded of the tokens asked of it.
+pub const MEASURED: Quantity = quantity("measured_reload_ratio", "measured share reloaded", Unit::Ratio);
 /// What a tier of another size would have reloaded of the tokens asked of it.
 pub const PREDICTED: Quantity = quantity("predicted_reload_ratio", "predicted share reloaded at", Unit::Ratio);
+/// What a tier of another size would have reloaded more than the present one.
+pub const MORE: Quantity = quantity("more_tokens_per_hour", "more tokens reloaded, at", Unit::TokensPerHour);
+
+/// Quantities that are told of some pages and histories only: there is no row where no column knows them.
+const SOMETIMES: [Quantity; 6] = [GPU_FREE_LOWEST, FILL_MEASURED, FOUND, MEASURED, PREDICTED, MORE];
 
 /// All quantities in the order of the table.
-pub const QUANTITIES: [Quantity; 13] = [
+pub const QUANTITIES: [Quantity; 17] = [
     PREFILL,
     PROMPT,
     DECODE,
@@ -106,8 +129,12 @@ pub const QUANTITIES: [Quantity; 13] = [
     GPU_FREE_LOWEST,
     PREEMPTIONS,
     FILL,
+    FILL_MEASURED,
     SERVED,
+    FOUND,
+    MEASURED,
     PREDICTED,
+    MORE,
 ];
 
 /// One value of one column.
@@ -119,6 +146,15 @@ pub struct Cell {
     pub of: Option<String>,
     /// The value.
     pub value: f64,
+    /// It is extrapolated: only its first digits are known.
+    pub approximate: bool,
+}
+
+impl Cell {
+    /// A value that is known as it is.
+    pub fn new(quantity: Quantity, of: Option<&str>, value: f64) -> Cell {
+        Cell { quantity, of: of.map(str::to_owned), value, approximate: false }
+    }
 }
 
 /// A column before it stands beside others.
@@ -152,6 +188,8 @@ pub struct Row {
     pub what: String,
     /// Unit.
     pub unit: Unit,
+    /// Values are extrapolated.
+    pub approximate: bool,
     /// One for each column.
     pub values: Vec<Option<f64>>,
 }
@@ -185,29 +223,42 @@ impl Table {
 }
 
 fn rows(quantity: Quantity, readings: &[Readings]) -> Vec<Row> {
-    let mut ofs: Vec<Option<String>> = Vec::new();
-    for cell in readings.iter().flat_map(|one| &one.cells).filter(|cell| cell.quantity == quantity) {
-        if !ofs.contains(&cell.of) {
-            ofs.push(cell.of.clone());
-        }
-    }
-    // The least in a window is known of histories only, and predictions with --events only.
-    if ofs.is_empty() && ![GPU_FREE_LOWEST, PREDICTED].contains(&quantity) {
+    let cells = || readings.iter().flat_map(|one| &one.cells).filter(|cell| cell.quantity == quantity);
+    let mut ofs: Vec<Option<String>> = cells().map(|cell| cell.of.clone()).collect();
+    ofs.sort_by(|one, other| by_number(one.as_deref(), other.as_deref()));
+    ofs.dedup();
+    // A tier whose fill is measured needs no row that says its bound is unknown.
+    let told_otherwise =
+        || quantity == FILL && readings.iter().flat_map(|one| &one.cells).any(|c| c.quantity == FILL_MEASURED);
+    if ofs.is_empty() && !SOMETIMES.contains(&quantity) && !told_otherwise() {
         ofs.push(None);
     }
-    ofs.sort();
-    let value = |one: &Readings, of: &Option<String>| {
-        one.cells.iter().find(|cell| cell.quantity == quantity && cell.of == *of).map(|cell| cell.value)
+    let row = |of: Option<String>| Row {
+        id: quantity.id,
+        what: of.as_ref().map_or(quantity.what.to_owned(), |of| quantity.of(of)),
+        unit: quantity.unit,
+        approximate: cells().any(|cell| cell.of == of && cell.approximate),
+        values: readings.iter().map(|one| one.value(quantity, of.as_deref())).collect(),
+        of,
     };
-    ofs.into_iter()
-        .map(|of| Row {
-            id: quantity.id,
-            what: of.as_ref().map_or(quantity.what.to_owned(), |of| quantity.of(of)),
-            unit: quantity.unit,
-            values: readings.iter().map(|one| value(one, &of)).collect(),
-            of,
-        })
-        .collect()
+    ofs.into_iter().map(row).collect()
+}
+
+impl Readings {
+    /// The value of a quantity; `None` where it is unknown.
+    fn value(&self, quantity: Quantity, of: Option<&str>) -> Option<f64> {
+        let cell = self.cells.iter().find(|cell| cell.quantity == quantity && cell.of.as_deref() == of);
+        cell.map(|cell| cell.value)
+    }
+}
+
+/// `ram` before `1:fs` before `10:obj`, and `0.5×` before `1×` before `1.5×`: by the number at the start, then by text.
+fn by_number(one: Option<&str>, other: Option<&str>) -> Ordering {
+    let key = |of: Option<&str>| {
+        let end = of.and_then(|of| of.find(|c: char| !c.is_ascii_digit() && c != '.').or(Some(of.len())));
+        of.zip(end).and_then(|(of, end)| of[..end].parse::<f64>().ok()).unwrap_or(-1.0)
+    };
+    key(one).total_cmp(&key(other)).then_with(|| one.cmp(&other))
 }
 
 /// Said where a median lies in the first bucket of the engine's histogram.
@@ -217,4 +268,19 @@ pub fn too_fast(column: &str, bound: f64) -> String {
          Within it a straight line is assumed, so the figure is a guess.",
         bound * 1e3
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_tiers_stand_in_the_order_of_their_numbers() {
+        let mut sizes = ["1.5×", "10×", "0.5×", "2×", "1×"].map(Some);
+        sizes.sort_by(|one, other| by_number(*one, *other));
+        assert_eq!(sizes, ["0.5×", "1×", "1.5×", "2×", "10×"].map(Some));
+        let mut tiers = ["10:obj", "ram", "2:fs", "lmcache_cpu", "1:fs", "é"].map(Some);
+        tiers.sort_by(|one, other| by_number(*one, *other));
+        assert_eq!(tiers, ["lmcache_cpu", "ram", "é", "1:fs", "2:fs", "10:obj"].map(Some));
+    }
 }

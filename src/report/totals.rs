@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Cell, Column, DECODE, FILL, GPU_FREE, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings,
-    SERVED, STORE_SPEED, STORED, too_fast,
+    Cell, Column, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED,
+    RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::dialect::serving::Serving;
@@ -19,6 +19,8 @@ pub struct Totals {
     preemptions: Option<f64>,
     decode: Histogram,
     served: BTreeMap<String, f64>,
+    /// Tokens that a cache library found, and those that it looked up.
+    found: Option<(f64, f64)>,
     tiers: BTreeMap<String, TierTotals>,
 }
 
@@ -28,8 +30,18 @@ struct TierTotals {
     store_seconds: Option<f64>,
     reloaded: Option<f64>,
     reload_seconds: Option<f64>,
-    /// Bytes at most and size; or a share and 1 where the engine tells no bytes.
-    fill: Option<(f64, f64)>,
+    fill: Option<Held>,
+}
+
+/// How much a tier holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Held {
+    /// Bytes, or a share where the engine tells no bytes.
+    amount: f64,
+    /// The size in bytes, or 1.
+    of: f64,
+    /// The amount is measured, and no upper bound.
+    is_measured: bool,
 }
 
 /// All engines of a page.
@@ -49,16 +61,17 @@ fn totals(resolved: &Resolved<'_>, serving: Option<&Serving>) -> Totals {
         preemptions: serving.and_then(|serving| value(serving.preemptions)),
         decode: serving.map(|serving| serving.decode.clone()).unwrap_or_default(),
         served: engine.served_tokens.iter().map(|(source, fact)| (source.clone(), fact.value)).collect(),
+        found: engine.lookup_hits.map(|found| (found.of.value, found.by.value)),
         tiers: resolved.tiers.iter().map(|tier| (tier.tier.name.clone(), tier_totals(tier))).collect(),
     }
 }
 
 fn tier_totals(tier: &ResolvedTier<'_>) -> TierTotals {
     let transfers = tier.tier.transfers;
-    let fill = match &tier.fill {
-        Fill::Unknown(_) => None,
-        known => known.bytes().zip(tier.size.map(|size| size.fact.value)).or_else(|| Some((known.share()?, 1.0))),
-    };
+    let size = tier.size.map(|size| size.fact.value);
+    let amount = tier.fill.bytes().zip(size).or_else(|| Some((tier.fill.share()?, 1.0)));
+    let is_measured = matches!(tier.fill, Fill::Measured { .. });
+    let fill = amount.map(|(amount, of)| Held { amount, of, is_measured });
     TierTotals {
         stored: value(transfers.stored_bytes),
         store_seconds: value(transfers.store_seconds),
@@ -73,7 +86,12 @@ fn value(fact: Option<Fact>) -> Option<f64> {
 }
 
 /// An engine whose counters fell between two pages, or that is on one of them only.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "No data: the counters of engine {:?} of {:?} fell or vanished in between. It was restarted, or several replicas answer \
+     behind this address in turn. Run this again, with the address of one of them.",
+    .0.engine, .0.model_name
+)]
 pub struct Restarted(pub EngineId);
 
 /// What each engine counted between two pages.
@@ -119,22 +137,44 @@ impl Totals {
             };
             tiers.insert(name.clone(), delta);
         }
+        let before = earlier.found;
+        let found = self.found.and_then(|(found, of)| {
+            Some((minus(Some(found), before.map(|(found, _)| found))?, minus(Some(of), before.map(|(_, of)| of))?))
+        });
         let decode = self.decode.since(&earlier.decode)?;
-        (!fell).then_some(Totals { computed, prompt, preemptions, decode, served, tiers })
+        (!fell).then_some(Totals { computed, prompt, preemptions, decode, served, found, tiers })
     }
 }
 
-/// Whether anything was served or copied at all.
+/// Whether nothing was served, looked up or copied at all.
 pub fn is_empty(engines: &ByEngine) -> bool {
-    let moved = |tier: &TierTotals| tier.stored.unwrap_or(0.0) > 0.0 || tier.reloaded.unwrap_or(0.0) > 0.0;
-    engines.values().all(|t| t.prompt.unwrap_or(0.0) <= 0.0 && !t.tiers.values().any(moved))
+    let some = |count: f64| count > 0.0;
+    let moved = |tier: &TierTotals| tier.stored.is_some_and(some) || tier.reloaded.is_some_and(some);
+    let served = |t: &Totals| t.prompt.is_some_and(some) || t.decode.count > 0.0 || t.served.values().any(|&n| some(n));
+    !engines.values().any(|t| served(t) || t.found.is_some_and(|(_, of)| some(of)) || t.tiers.values().any(moved))
+}
+
+/// What a page leaves untold of its engines as a whole, so that a row of dashes has its reason.
+pub fn untold(engines: &ByEngine) -> Vec<String> {
+    let none = |what: fn(&Totals) -> bool| !engines.is_empty() && !engines.values().any(what);
+    let served = none(|t| t.prompt.is_some() || t.preemptions.is_some() || t.decode.count > 0.0);
+    let tier = none(|t| !t.tiers.is_empty());
+    let served = served.then(|| {
+        "Prompts, decode and preemptions are not counted on this page, as on a cache's own. The engine's metrics page \
+         tells them, if it is another one."
+    });
+    let tier = tier.then(|| {
+        "The page shows no tier, so bytes, speeds and fill are not known. A tier that it cannot show is declared with \
+         --tier.size."
+    });
+    served.into_iter().chain(tier).map(str::to_owned).collect()
 }
 
 /// The column of all engines together, and what to know about it.
 pub fn readings(name: &str, engines: &ByEngine, gpu_free: Option<f64>) -> (Readings, Vec<String>) {
     let mut cells = Vec::new();
     let mut put = |quantity: Quantity, of: Option<&str>, value: Option<f64>| {
-        cells.extend(value.map(|value| Cell { quantity, of: of.map(str::to_owned), value }));
+        cells.extend(value.map(|value| Cell::new(quantity, of, value)));
     };
     let all = |of: fn(&Totals) -> Option<f64>| sum(engines.values().map(of));
     let quotient = |of: Option<f64>, by: Option<f64>| ratio(of?, by?);
@@ -157,8 +197,12 @@ pub fn readings(name: &str, engines: &ByEngine, gpu_free: Option<f64>) -> (Readi
         put(STORED, Some(&tier), totals.stored);
         put(RELOAD_SPEED, Some(&tier), quotient(totals.reloaded, totals.reload_seconds));
         put(STORE_SPEED, Some(&tier), quotient(totals.stored, totals.store_seconds));
-        put(FILL, Some(&tier), totals.fill.and_then(|(bytes, size)| ratio(bytes, size)));
+        if let Some(held) = totals.fill {
+            put(if held.is_measured { FILL_MEASURED } else { FILL }, Some(&tier), ratio(held.amount, held.of));
+        }
     }
+    let looked_up = |side: fn((f64, f64)) -> f64| sum(engines.values().map(|t| t.found.map(side)));
+    put(FOUND, None, quotient(looked_up(|(found, _)| found), looked_up(|(_, of)| of)));
     let column = Column { name: name.to_owned(), from: None, to: None };
     let guess = median.zip(decode.resolution()).filter(|(median, bound)| median < bound);
     notes.extend(guess.map(|(_, bound)| too_fast(name, bound)));
@@ -172,6 +216,17 @@ fn contradiction(name: &str, computed: f64) -> String {
     )
 }
 
+impl Held {
+    /// Both together: a bound where either is one.
+    fn with(self, other: Held) -> Held {
+        Held {
+            amount: self.amount + other.amount,
+            of: self.of + other.of,
+            is_measured: self.is_measured && other.is_measured,
+        }
+    }
+}
+
 /// The tiers of one name of all engines, added up: the bytes, the seconds, and both sides of the fill.
 fn tiers(engines: &ByEngine) -> BTreeMap<String, TierTotals> {
     let mut all: BTreeMap<String, TierTotals> = BTreeMap::new();
@@ -182,7 +237,7 @@ fn tiers(engines: &ByEngine) -> BTreeMap<String, TierTotals> {
         whole.reloaded = sum([whole.reloaded, tier.reloaded]);
         whole.reload_seconds = sum([whole.reload_seconds, tier.reload_seconds]);
         whole.fill = match (whole.fill, tier.fill) {
-            (Some((a, b)), Some((c, d))) => Some((a + c, b + d)),
+            (Some(one), Some(other)) => Some(one.with(other)),
             (one, other) => one.or(other),
         };
     }

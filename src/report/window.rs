@@ -88,8 +88,14 @@ fn seconds(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-fn rfc3339(seconds: f64) -> String {
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0));
+/// A moment for people, to the second.
+pub(super) fn rfc3339(seconds: f64) -> String {
+    /// The last second of the year 9999.
+    const LAST: f64 = 253_402_300_799.0;
+    if !(0.0..=LAST).contains(&seconds) {
+        return format!("{seconds} s after 1970");
+    }
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
@@ -135,6 +141,14 @@ mod tests {
         }
         let text = window("-2h..-1h").unwrap().text();
         assert_eq!(text, "2026-10-11T08:00:00Z to 2026-10-11T09:00:00Z");
+    }
+
+    #[test]
+    fn a_moment_beyond_all_calendars_is_a_number() {
+        assert_eq!(rfc3339(1_791_712_800.9), "2026-10-11T10:00:00Z");
+        for seconds in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            assert!(rfc3339(seconds).ends_with(" s after 1970"), "{seconds}");
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ struct Fleet {
     engine: Engine,
     prometheus: Prometheus,
     boards: Vec<Board>,
-    _programs: (Rig, Exporter, Upstream),
+    programs: (Rig, Exporter, Upstream),
 }
 
 impl Fleet {
@@ -85,7 +85,7 @@ impl Fleet {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "scrape_configs": [{"job_name": "kvtier", "static_configs": targets}],
         }));
-        Fleet { engine, prometheus, boards: board::all(), _programs: (tiered, plain, upstream) }
+        Fleet { engine, prometheus, boards: board::all(), programs: (tiered, plain, upstream) }
     }
 
     /// Asks as Grafana does with this instance chosen. NaN is no data.
@@ -165,6 +165,7 @@ fn every_panel_has_data_and_the_truth_explains_it() {
     what_stands_still(&fleet);
     what_moves(&fleet);
     what_is_measured_over_a_window(&fleet);
+    tokens_an_hour_are_those_of_the_status_page(&fleet);
     an_engine_without_a_tier(&fleet);
 }
 
@@ -240,6 +241,27 @@ fn what_is_measured_over_a_window(fleet: &Fleet) {
     fleet.near("Computed by prefill", "__auto", computed / prompt, 0.25);
     fleet.near("Bytes moved", "reload ram", grown(|t| t.reloaded_bytes) / passed, 0.25);
     fleet.near("Bytes moved", "store ram", grown(|t| t.stored_bytes) / passed, 0.25);
+}
+
+/// Both are a rate × 3600, over the last hour as far back as it is known: here a minute or two.
+fn tokens_an_hour_are_those_of_the_status_page(fleet: &Fleet) {
+    let status = || -> Value { serde_json::from_str(&fleet.programs.0.exporter.get("/api/status").body).unwrap() };
+    let lost = |status: &Value| {
+        let half = list(&status["engines"]).map(|engine| engine["events"]["sizes"][0].clone());
+        let half: Vec<Value> = half.collect();
+        assert!(half.iter().all(|size| size["multiple"] == 0.5), "{half:?}");
+        -half.iter().filter_map(|size| size["more_tokens_per_hour"].as_f64()).sum::<f64>()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let expected = lost(&status());
+        let shown = fleet.values("Worth of another size, tokens an hour", "lost with half")[0];
+        if expected > 0.0 && (shown - expected).abs() <= 0.4 * expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the dashboard shows {shown}, the status page {expected}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }
 
 /// Nothing was stored and nothing could be: no 0, no 100 %, no line.

@@ -16,6 +16,7 @@ mod support;
 mod board;
 mod lint;
 mod live;
+mod marks;
 mod names;
 mod query;
 mod rig;

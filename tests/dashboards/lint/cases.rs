@@ -97,6 +97,7 @@ const BAD: &[Bad] = &[
     }),
     ("no invented zero", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} or vector(0)")),
     ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / 1e9")),
+    ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} * 3600")),
     ("no unit arithmetic", EXPR, || json!("100 * kvtier_b{job=~\"$job\", instance=~\"$instance\"}")),
 ];
 

@@ -90,12 +90,20 @@ pub fn no_invented_zero(board: &Value) -> Vec<String> {
     with_fault(all(board), |node| matches!(node, Expr::Call(call) if call.func.name == "vector"))
 }
 
-/// Units are for the panel; only annotations must give Grafana milliseconds.
+/// Units are for the panel; only annotations must give Grafana milliseconds. There is no unit of tokens an hour, so a
+/// panel that says "an hour" gives a rate × 3600.
 pub fn no_unit_arithmetic(board: &Value) -> Vec<String> {
-    let factor = |node: &Expr| matches!(node, Expr::NumberLiteral(n) if FACTORS.contains(&n.val));
-    with_fault(of_panels(board), |node| match node {
-        Expr::Binary(node) if node.op.id() == token::T_MUL => factor(&node.lhs) || factor(&node.rhs),
-        Expr::Binary(node) if node.op.id() == token::T_DIV => factor(&node.rhs),
-        _ => false,
-    })
+    let faults = |panel: &Value| {
+        let hourly = text(panel, "title").ends_with("an hour");
+        let factor = |node: &Expr| matches!(node, Expr::NumberLiteral(n) if FACTORS.contains(&n.val));
+        let an_hour = |node: &Expr| hourly && matches!(node, Expr::NumberLiteral(n) if n.val == 3600.0);
+        with_fault(queries(panel), |node| match node {
+            Expr::Binary(node) if node.op.id() == token::T_MUL => {
+                factor(&node.lhs) || (factor(&node.rhs) && !an_hour(&node.rhs))
+            }
+            Expr::Binary(node) if node.op.id() == token::T_DIV => factor(&node.rhs),
+            _ => false,
+        })
+    };
+    panels(board).into_iter().flat_map(faults).collect()
 }
