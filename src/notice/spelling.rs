@@ -148,8 +148,12 @@ type Ways = BTreeMap<String, (usize, Spelled)>;
 
 fn count(ways: &mut Ways, spelled: Option<Spelled>) {
     let Some(one) = spelled else { return };
-    if let Some((count, _)) = ways.get_mut(&one.prefix) {
+    if let Some((count, known)) = ways.get_mut(&one.prefix) {
         *count += 1;
+        // The order of a page says nothing: the same names are told of in the same words.
+        if one.example < known.example {
+            known.example = one.example;
+        }
     } else if ways.len() < MOST_WAYS {
         ways.insert(one.prefix.clone(), (1, one));
     }
