@@ -1,13 +1,19 @@
 //! Every family that this program can write: for the README's table, the dashboards' lint and the tests.
 
 use crate::family::Desc;
-use crate::{correct, derive, events, host, own};
+use crate::{correct, derive, events, host, notice, own};
 
 /// Name, kind and HELP of each, in the order in which a scrape has them.
 pub fn catalogue() -> Vec<Desc> {
     let derived = derive::DERIVED.iter().map(|row| row.desc);
     let events = events::families::DESCS;
-    derived.chain([correct::ACTIVE]).chain(events).chain(host::descs()).chain(own::DESCS).collect()
+    derived
+        .chain([correct::ACTIVE])
+        .chain(events)
+        .chain(host::descs())
+        .chain(own::DESCS)
+        .chain([notice::ACTIVE])
+        .collect()
 }
 
 #[cfg(test)]

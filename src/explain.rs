@@ -20,7 +20,7 @@ pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corre
         out.fact(0, "bytes that LMCache believes it keeps on disk (no measurement)", snapshot.disk_claimed);
     }
     for note in &snapshot.notes {
-        out.line(0, "not placed", note);
+        out.line(0, "not placed", &note.text);
     }
     for engine in engines {
         out.engine(engine);

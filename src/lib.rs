@@ -39,6 +39,7 @@
 //! | [`explain`] | the text of `/debug` | pure |
 //! | [`status`] | what `/api/status` says, as JSON | pure |
 //! | [`page`] | the status page at `/`, which shows it | pure |
+//! | [`notice`] | what the running exporter would tell somebody, and when the log says it | pure |
 //! | [`own`] | the families about the exporter itself | pure |
 //! | [`process`] | what the kernel says of our own process | I/O |
 //! | [`events`] | KV cache events: what is in the tier, and what another size would bring | I/O at the edge |
@@ -67,6 +68,7 @@ pub mod host;
 pub mod log;
 pub mod merge;
 pub mod model;
+pub mod notice;
 pub mod openmetrics;
 pub mod own;
 pub mod page;

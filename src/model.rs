@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 pub use histogram::Histogram;
 
+use crate::notice::Kind;
+use crate::notice::kinds::TOO_MANY_ENGINES;
+
 /// A number off the page, and the family that it was read from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fact {
@@ -269,6 +272,8 @@ pub struct Tier {
     pub allocated: Option<Fact>,
     /// Refused or failed allocations and promotions: while this is above 0, slots handed out say nothing.
     pub refusals: f64,
+    /// Whether its bytes lie in the shared-memory mount; `None` where the page fits versions that do and versions that do not.
+    pub lies_in_shm: Option<bool>,
     /// Measured residency; wins over any bound.
     pub residency: Option<Residency>,
     /// Whether stored bytes bound what is resident. False where files outlive the engine.
@@ -296,6 +301,7 @@ impl Tier {
             slots: None,
             allocated: None,
             refusals: 0.0,
+            lies_in_shm: None,
             residency: None,
             bounded_by_stores: false,
             only_if_declared: false,
@@ -438,6 +444,15 @@ impl Engine {
     }
 }
 
+/// Something that a dialect met and could not read as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What kind of thing it is.
+    pub kind: &'static Kind,
+    /// What was seen, and of which engine; no counts, since a text that changes is news.
+    pub text: String,
+}
+
 /// Everything that the dialects read off one page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
@@ -452,8 +467,8 @@ pub struct Snapshot {
     /// Bytes that a cache library believes it keeps on local disk, all its processes together. A belief and no
     /// measurement: it starts at 0 with each process and keeps growing on a full disk.
     pub disk_claimed: Option<Fact>,
-    /// What was read and could not be placed, in words.
-    pub notes: Vec<String>,
+    /// What the dialects met and could not read as it stands.
+    pub notes: Vec<Note>,
     /// Names of the labels that tell engines apart beside `model_name` and `engine`, in order, by the kind of engine. A
     /// kind without an entry has none, nor any other label that nothing accounts for.
     pub told_by: Arc<BTreeMap<&'static str, Vec<String>>>,
@@ -475,10 +490,16 @@ impl Snapshot {
         &mut self.engines[at]
     }
 
+    /// Takes note of something that somebody should be told.
+    pub fn note(&mut self, kind: &'static Kind, text: impl Into<String>) {
+        self.notes.push(Note { kind, text: text.into() });
+    }
+
     fn beyond(&mut self) -> &mut Engine {
         let notes = &mut self.notes;
         self.beyond.get_or_insert_with(|| {
-            notes.push(format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others"));
+            let text = format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others");
+            notes.push(Note { kind: &TOO_MANY_ENGINES, text });
             Box::new(Engine::new(EngineId::default()))
         })
     }

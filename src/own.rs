@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::exposition::Counts;
 use crate::family::{Desc, Family, Labels};
-use crate::pipeline::Recognised;
+use crate::model::Note;
+use crate::notice::spelling::Via;
+use crate::pipeline::{MAIN, Recognised};
 use crate::process::ProcessFacts;
 
 const UP: Desc = Desc::gauge(
@@ -38,7 +40,7 @@ const MERGED_OUT: Desc = Desc::gauge(
 );
 const INFO: Desc = Desc::gauge(
     "kvtier_upstream_info",
-    "1 with what the page was recognised as. The range of versions is inferred from the families on it.",
+    "1 with what the page was recognised as (engine_kind unknown: nothing), and through what it came. The range of versions is inferred from the families on it.",
 );
 const BUILD_INFO: Desc = Desc::gauge("kvtier_exporter_build_info", "1 with what this exporter was built from.");
 const START_TIME: Desc =
@@ -111,7 +113,7 @@ pub struct PageFacts<'a> {
     /// What it was recognised as.
     pub recognised: &'a Recognised,
     /// What was read and could not be placed, in words.
-    pub notes: &'a [String],
+    pub notes: &'a [Note],
 }
 
 impl<'a> Visit<'a> {
@@ -140,7 +142,7 @@ pub fn upstream_families(visits: &[Visit<'_>]) -> Vec<Family> {
         page(OPAQUE, |page| page.counts.opaque as f64),
         page(DROPPED, |page| page.counts.dropped as f64),
         gauge(MERGED_OUT, &|visit| visit.page()?.merged_out.map(|families| families as f64)),
-        info(INFO, visits, |visit| labels(visit.page()?.recognised)),
+        info(INFO, visits, |visit| labels(visit.upstream, visit.page()?.recognised)),
     ]
 }
 
@@ -159,14 +161,16 @@ fn info(desc: Desc, visits: &[Visit<'_>], further: fn(&Visit<'_>) -> Option<Labe
     family
 }
 
-/// Labels of `kvtier_upstream_info`; none while nothing on the page is known to us.
-fn labels(recognised: &Recognised) -> Option<Labels> {
+/// Labels of `kvtier_upstream_info`. A further upstream of which nothing is known may be anything: it has none, unless names of
+/// an engine stand on its page in another spelling.
+fn labels(upstream: &str, recognised: &Recognised) -> Option<Labels> {
     let known = recognised.engine_kind.is_some() || !recognised.dialects.is_empty();
-    known.then(|| {
+    (known || upstream == MAIN || recognised.via != Via::Direct).then(|| {
         [
-            ("engine_kind", recognised.engine_kind.unwrap_or_default().to_owned()),
+            ("engine_kind", recognised.engine_kind.unwrap_or("unknown").to_owned()),
             ("dialects", recognised.dialects.join(",")),
             ("version_range", recognised.version_range.clone().unwrap_or_default()),
+            ("via", recognised.via.to_string()),
         ]
         .into()
     })
@@ -216,6 +220,7 @@ mod tests {
             engine_kind: Some("vllm"),
             dialects: vec!["vllm", "vllm_offload"],
             version_range: Some("0.26-0.27".to_owned()),
+            via: Via::Direct,
         };
         let age = Duration::from_millis(500);
         let page = PageFacts { age, bytes: 40, counts: &counts, merged_out: None, recognised: &recognised, notes: &[] };
@@ -230,7 +235,7 @@ mod tests {
                 "kvtier_upstream_samples{upstream=\"main\"} 3",
                 "kvtier_upstream_opaque_lines{upstream=\"main\"} 2",
                 "kvtier_upstream_dropped_lines{upstream=\"main\"} 1",
-                "kvtier_upstream_info{upstream=\"main\",engine_kind=\"vllm\",dialects=\"vllm,vllm_offload\",version_range=\"0.26-0.27\"} 1",
+                "kvtier_upstream_info{upstream=\"main\",engine_kind=\"vllm\",dialects=\"vllm,vllm_offload\",version_range=\"0.26-0.27\",via=\"direct\"} 1",
             ]
         );
     }
@@ -255,19 +260,30 @@ mod tests {
         assert!(!text.contains("kvtier_upstream_merged_out_families{upstream=\"main\""));
     }
 
+    fn info_of(upstream: &str, recognised: &Recognised) -> Vec<String> {
+        let counts = Counts::default();
+        let page =
+            PageFacts { age: Duration::ZERO, bytes: 0, counts: &counts, merged_out: None, recognised, notes: &[] };
+        let visit = Visit { upstream, took: Duration::ZERO, result: Ok(page) };
+        samples(&upstream_families(&[visit])).into_iter().filter(|line| line.contains("_info")).collect()
+    }
+
     #[test]
-    fn an_unknown_engine_has_no_info_and_unknown_process_facts_are_absent() {
-        let (counts, recognised) = (Counts::default(), Recognised::default());
-        let page = PageFacts {
-            age: Duration::ZERO,
-            bytes: 0,
-            counts: &counts,
-            merged_out: None,
-            recognised: &recognised,
-            notes: &[],
-        };
-        let visit = Visit { upstream: "main", took: Duration::ZERO, result: Ok(page) };
-        assert!(!encode(&upstream_families(&[visit])).contains("kvtier_upstream_info"));
+    fn a_page_of_no_known_engine_says_so_and_a_further_one_only_where_it_has_names_of_an_engine() {
+        let (nothing, prefixed) = (Recognised::default(), Recognised { via: Via::Prefixed, ..Recognised::default() });
+        assert_eq!(
+            info_of("main", &nothing),
+            ["kvtier_upstream_info{upstream=\"main\",engine_kind=\"unknown\",via=\"direct\"} 1"]
+        );
+        assert_eq!(info_of("nodes", &nothing), [""; 0]);
+        assert_eq!(
+            info_of("ray", &prefixed),
+            ["kvtier_upstream_info{upstream=\"ray\",engine_kind=\"unknown\",via=\"prefixed\"} 1"]
+        );
+    }
+
+    #[test]
+    fn unknown_process_facts_are_absent() {
         let build = Build { version: "1", revision: "2", rustc: "3" };
         assert_eq!(
             samples(&process_families(&build, 5.0, &ProcessFacts { threads: Some(2.0), ..Default::default() })),

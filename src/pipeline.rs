@@ -18,8 +18,9 @@ use crate::events::Resident;
 use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, has_sample, named_lines};
 use crate::family::Family;
 use crate::model::{Engine, EngineId, Medium, Snapshot};
+use crate::notice::spelling::{Spelling, Via};
+use crate::notice::{self, Notice};
 use crate::settings::{HostFacts, Settings};
-use crate::share::Withheld;
 use crate::{bound, correct, derive, dialect, explain, merge, openmetrics, rewrite};
 
 /// How the upstream says that its page is written (its Content-Type).
@@ -72,12 +73,20 @@ pub struct Recognised {
     pub dialects: Vec<&'static str>,
     /// See [`Snapshot::version_range`].
     pub version_range: Option<String>,
+    /// Through what the page came, as far as its names tell.
+    pub via: Via,
 }
 
 impl From<&Snapshot> for Recognised {
     fn from(snapshot: &Snapshot) -> Recognised {
         let (dialects, version_range) = (snapshot.dialects.clone(), snapshot.version_range.clone());
-        Recognised { engine_kind: snapshot.engine_kind, dialects, version_range }
+        Recognised { engine_kind: snapshot.engine_kind, dialects, version_range, via: Via::Direct }
+    }
+}
+
+impl Recognised {
+    fn nothing(&self) -> bool {
+        self.engine_kind.is_none() && self.dialects.is_empty()
     }
 }
 
@@ -94,8 +103,8 @@ pub struct Outcome {
     pub reports: Vec<PageReport>,
     /// What is in each engine's RAM tier, where its events are followed.
     pub residents: Vec<(EngineId, Resident)>,
-    /// What the log should say once.
-    pub warnings: Vec<String>,
+    /// What there is to tell of the pages.
+    pub notices: Vec<Notice>,
     /// The layout was of little help with the main page: the next one may be better read beside the [`layout`] of this one.
     pub is_unfamiliar: bool,
 }
@@ -116,6 +125,15 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
     let engines = bound::resolve(&snapshot, settings, host);
     let mut edits: Vec<Vec<Edit>> = pages.iter_mut().map(|page| std::mem::take(&mut page.edits)).collect();
     let corrected = correct_all(&pages, &snapshot, &engines, settings, &mut edits);
+    let facts = notice::page::Facts {
+        main: MAIN,
+        snapshot: &snapshot,
+        engines: &engines,
+        corrected: &corrected,
+        settings,
+        host,
+    };
+    let mut notices = Vec::new();
     let mut families = derive::derive(&engines);
     families.push(correct::active(&corrected));
     let mut is_unfamiliar = false;
@@ -127,12 +145,18 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
         report.counts = std::mem::take(&mut page.counts);
         report.notes = std::mem::take(&mut page.notes);
         is_unfamiliar = page.is_unfamiliar;
+        notices = notice::page::of_engines(&facts);
+    }
+    for (report, source) in reports.iter_mut().zip(sources) {
+        let main = bodies.first().filter(|_| source.name == MAIN);
+        let further = || body_of(&source.body, source.format).with_plain_names().clone();
+        notices.extend(of_page(report, || main.map_or_else(further, |body| body.with_plain_names().clone())));
     }
     Outcome {
         page: bodies.iter().zip(edits).flat_map(|(body, edits)| rewrite::apply(body.bytes(), edits)).collect(),
         families,
         residents: residents(&engines),
-        warnings: warnings(&corrected, &engines, settings),
+        notices: notice::bounded(notices),
         reports,
         snapshot,
         is_unfamiliar,
@@ -312,42 +336,15 @@ fn residents(engines: &[Resolved<'_>]) -> Vec<(EngineId, Resident)> {
     engines.iter().filter_map(one).collect()
 }
 
-/// What a log should say once: a gauge that stays misleading although corrections are on, a share that can be none, and
-/// a declared size that belongs to no tier.
-fn warnings(corrected: &[Corrected], engines: &[Resolved<'_>], settings: &Settings) -> Vec<String> {
-    let left = corrected.iter().filter(|_| settings.correct).filter_map(|one| Some((one, one.after.err()?)));
-    let left =
-        left.map(|(one, why)| format!("{} of engine {:?} passes uncorrected: {why}", one.family, one.engine.engine));
-    let contradictions = engines.iter().flat_map(|engine| engine.withheld.iter().map(|one| contradiction(engine, one)));
-    let sizes = engines.iter().flat_map(|engine| {
-        let shown = engine.tiers.iter().filter_map(|tier| Some((tier.tier.name.as_str(), tier.size_shown()?)));
-        shown.map(|(tier, shown)| {
-            let id = &engine.engine.id;
-            format!(
-                "tier {tier:?} of engine {:?} of model {:?} is of another size than --tier.size says: {shown}. No ratio is \
-                 said to be measured; correct the flag",
-                id.engine, id.model_name
-            )
-        })
+/// What there is to tell of one page alone, which `text` gives. The names of one that nothing was recognised on are looked through.
+fn of_page(report: &mut PageReport, text: impl FnOnce() -> Bytes) -> Vec<Notice> {
+    let is_main = report.name == MAIN;
+    let lines = notice::page::of_lines(&report.name, &report.counts, &report.notes);
+    let strange = report.recognised.nothing().then(text);
+    let strange = strange.filter(|body| is_main || Spelling::may_be_of_an_engine(body));
+    let names = strange.map(|body| Spelling::of(&body)).and_then(|spelling| {
+        report.recognised.via = spelling.via();
+        notice::page::of_names(&report.name, is_main, &spelling)
     });
-    let known = |name: &str| engines.iter().any(|engine| engine.tiers.iter().any(|tier| tier.tier.name == name));
-    let unfit = settings.tier_sizes.keys().filter(|name| !engines.is_empty() && !known(name));
-    left.chain(contradictions)
-        .chain(sizes)
-        .chain(unfit.map(|name| {
-            format!(
-                "--tier.size names tier {name:?}, and no engine shows one of that name so far: the size is not used"
-            )
-        }))
-        .collect()
-}
-
-/// Without the value, which is another one with each scrape: the log says it once.
-fn contradiction(engine: &Resolved<'_>, Withheld { family, tier, .. }: &Withheld) -> String {
-    let of = tier.as_ref().map(|tier| format!(" of tier {tier:?}")).unwrap_or_default();
-    let EngineId { model_name, engine, .. } = &engine.engine.id;
-    format!(
-        "{family}{of} of engine {engine:?}, model {model_name:?}, is withheld: it would lie outside 0 to 1, so the page \
-         contradicts itself; /debug shows the figures"
-    )
+    names.into_iter().chain(lines).collect()
 }

@@ -1,6 +1,7 @@
 //! What the operator told us about the engine, and what the box told us: the core's other two inputs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::events::Bounds;
 
@@ -30,6 +31,8 @@ pub struct HostFacts {
     pub gpus: Option<usize>,
     /// Tier files in shared memory that a live process maps.
     pub live_tier_files: Vec<LiveTierFile>,
+    /// The shared-memory mount that is looked at.
+    pub shm: Option<SharedMemory>,
     /// The upstream is on this box: a loopback address or a unix socket.
     pub upstream_is_local: bool,
     /// What the event streams say that are followed and up to date.
@@ -66,6 +69,17 @@ pub struct ChunkBytes {
     pub bytes: f64,
     /// Counted to the last byte, or stated by the engine; else an estimate from numbers of different moments.
     pub exact: bool,
+}
+
+/// The shared-memory mount that is looked at, whether or not it is the engine's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// Where.
+    pub path: PathBuf,
+    /// Its bytes; `None` where it has no limit of its own.
+    pub size: Option<u64>,
+    /// Whether it is a tmpfs.
+    pub is_tmpfs: bool,
 }
 
 /// The shared-memory file (or all its segments) of one live engine's RAM tier.

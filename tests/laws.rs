@@ -279,7 +279,7 @@ fn a_capture_reads_the_same_beside_itself_and_others() {
         let settings = page.settings();
         let beside = pipeline::process_beside(&layout, &[source(&later)], &settings, &HostFacts::default());
         let alone = process(&later, page.format, &settings);
-        assert!(answer_of(&beside) == answer_of(&alone) && beside.warnings == alone.warnings, "{}", page.name);
+        assert!(answer_of(&beside) == answer_of(&alone) && beside.notices == alone.notices, "{}", page.name);
     }
 }
 

@@ -140,7 +140,7 @@ fn more_tokens_computed_than_prompted_are_no_share() {
     // One token too many is a contradiction too; as many as there are is none.
     assert!(sized(&page("1001")).absent(COMPUTED));
     assert_eq!(sized(&page("1000")).value(COMPUTED), 1.0);
-    assert!(sized(&page("1000")).warnings.is_empty());
+    assert!(sized(&page("1000")).warnings.iter().all(|line| !line.contains(COMPUTED)));
 }
 
 #[test]

@@ -127,7 +127,9 @@ fn the_new_name_wins_where_the_old_one_stands_still() {
 fn another_backends_transfers_make_no_ram_tier() {
     let page =
         Page::vllm().sample("vllm:kv_offload_total_bytes_total", r#"transfer_type="GPU_to_SHARED_STORAGE""#, "5e+09");
-    assert!(run(&page).absent("kvtier_tier_info"));
+    let result = run(&page);
+    assert_eq!(result.labels("kvtier_tier_info", "tier"), ["shared_storage"]);
+    assert!(result.absent("kvtier_tier_fill_upper_bound_bytes"));
 }
 
 // 2. One min for each engine, then sums.

@@ -58,7 +58,7 @@ fn run_beside(main: &Page, extra: &Page) -> Result {
     let sources = [source("main", main), source("extra", extra)];
     let outcome = process(&sources, &Settings::default(), &HostFacts::default());
     let page = String::from_utf8(outcome.page.concat()).unwrap();
-    Result { page, warnings: outcome.warnings.clone(), outcome }
+    Result { page, warnings: outcome.notices.iter().map(|notice| notice.detail.clone()).collect(), outcome }
 }
 
 fn explained(page: &Page) -> String {

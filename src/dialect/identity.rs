@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use super::{DIALECTS, Dialect};
 use crate::exposition::{Exposition, Labels, Sample, unescape};
-use crate::model::{Doubt, Engine, EngineId, Snapshot};
+use crate::model::{Doubt, Engine, EngineId, Note, Snapshot};
+use crate::notice::kinds::IDENTITY_UNCERTAIN;
 
 /// Whose engines a dialect's families tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,10 +331,11 @@ const TOLD: usize = 20;
 pub(super) fn tell(snapshot: &mut Snapshot) {
     let Snapshot { engines, notes, .. } = snapshot;
     let mut doubts = engines.iter().flat_map(|engine| engine.doubts.iter().map(move |doubt| (&engine.id, doubt)));
-    notes
-        .extend(doubts.by_ref().take(TOLD).map(|(id, doubt)| format!("of engine {id}: {doubt}; none of them is read")));
+    let told = doubts.by_ref().take(TOLD).map(|(id, doubt)| format!("of engine {id}: {doubt}; none of them is read"));
+    notes.extend(told.map(|text| Note { kind: &IDENTITY_UNCERTAIN, text }));
     let more = doubts.count();
     if more > 0 {
-        notes.push(format!("{more} more families of engines whose series cannot be told apart"));
+        let text = format!("{more} more families of engines whose series cannot be told apart");
+        notes.push(Note { kind: &IDENTITY_UNCERTAIN, text });
     }
 }

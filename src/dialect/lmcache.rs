@@ -27,6 +27,7 @@ use super::identity::{Declared, Kind, Whose};
 use super::{Dialect, says_something};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
+use crate::notice::kinds::FACTS_NOT_PLACED;
 
 pub(super) const KIND: &str = "lmcache";
 pub(super) const CPU: &str = "lmcache_cpu";
@@ -137,7 +138,8 @@ fn place(model: &str, labels: &[(String, String)], cache: &Cache<'_>, snapshot: 
     let mut engines = snapshot.serving(model, labels);
     if engines.iter().any(|engine| engine.id.labels != engines[0].id.labels) {
         let count = engines.len();
-        snapshot.notes.push(format!("what LMCache says of model {model:?}: it fits {count} engines that serve it"));
+        let note = format!("what LMCache says of model {model:?}: it fits {count} engines that serve it");
+        snapshot.note(&FACTS_NOT_PLACED, note);
         return;
     }
     for engine in &mut engines {
@@ -147,7 +149,7 @@ fn place(model: &str, labels: &[(String, String)], cache: &Cache<'_>, snapshot: 
         [engine] => tiers(engine, cache),
         several if cache.bytes(CPU_USED).is_some() || cache.bytes(DISK_CLAIMED).is_some() => {
             let note = format!("bytes that LMCache keeps for model {model:?}: {} engines serve it", several.len());
-            snapshot.notes.push(note);
+            snapshot.note(&FACTS_NOT_PLACED, note);
         }
         _ => {}
     }

@@ -3,14 +3,18 @@
 //! The same bytes stand under two names: from 0.24 on one family for each direction, before that (and still
 //! beside it) one family with a `transfer_type`. The new name is read first and the old one only where the new
 //! one says nothing of the engine; the two are never added.
+//!
+//! Other backends of the connector count under the old name too, with a `transfer_type` of their own
+//! (`GPU_to_SHARED_STORAGE`). The other end of such a copy is a tier of which nothing else is known.
 
 use std::collections::BTreeSet;
 
 use super::identity::{Declared, Kind, Owner, Whose};
 use super::vllm::CACHE_CONFIG;
 use super::{Dialect, as_number, facts, first, number, of_processes, unreadable};
-use crate::exposition::{Exposition, Labels};
+use crate::exposition::{Exposition, Labels, unescape};
 use crate::model::{Engine, EngineId, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
+use crate::notice::kinds::UNKNOWN_DIRECTION;
 
 /// vLLM's own connector, as its tiers name it.
 pub const CONNECTOR: &str = "OffloadingConnector";
@@ -71,6 +75,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     config_info(page, snapshot);
     zeros(page, snapshot);
     doubts(snapshot);
+    place(snapshot);
     proven
 }
 
@@ -83,8 +88,8 @@ fn ram(engine: &mut Engine) -> &mut Tier {
 }
 
 /// The byte families prove the connector, by a TYPE line alone. Samples say more: then only the servers (a model, and the
-/// labels that tell servers of it apart) that have one run it, and a direction that is not the CPU's belongs to another
-/// connector.
+/// labels that tell servers of it apart) that have one run it, and those with
+/// none of the CPU's directions have no RAM tier.
 fn prove(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     if !page.has(TOTAL_BYTES) && !page.has(STORE_BYTES) {
         return false;
@@ -94,7 +99,7 @@ fn prove(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
         let whose = Whose::of(snapshot, Kind::Vllm, name);
         for labels in page.samples(name).iter().map(|sample| sample.labels) {
             seen = true;
-            if labels.raw("transfer_type").is_none_or(|kind| direction(kind).is_some()) {
+            if labels.raw("transfer_type").is_none_or(is_the_cpus) {
                 servers.insert((labels.value("model_name"), whose.named(labels).own_labels()));
             }
         }
@@ -108,19 +113,57 @@ fn prove(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
             ram(engine);
         }
     }
-    !seen || !servers.is_empty()
+    true
 }
 
-/// Gives the place of a direction's bytes and of its seconds.
-type Direction = fn(&mut Transfers) -> (&mut Option<Fact>, &mut Option<Fact>);
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// From the GPU into the tier.
+    In,
+    /// Back to the GPU.
+    Out,
+}
 
-/// Which way a `transfer_type` goes; `None` for one between other places.
-fn direction(transfer_type: &str) -> Option<Direction> {
-    match transfer_type.to_ascii_lowercase().as_str() {
-        "gpu_to_cpu" => Some(|t| (&mut t.stored_bytes, &mut t.store_seconds)),
-        "cpu_to_gpu" => Some(|t| (&mut t.reloaded_bytes, &mut t.reload_seconds)),
-        _ => None,
+impl Way {
+    /// The place of its bytes and of its seconds.
+    fn of(self, transfers: &mut Transfers) -> (&mut Option<Fact>, &mut Option<Fact>) {
+        match self {
+            Way::In => (&mut transfers.stored_bytes, &mut transfers.store_seconds),
+            Way::Out => (&mut transfers.reloaded_bytes, &mut transfers.reload_seconds),
+        }
     }
+
+    /// Whether its bytes are counted and cannot be read.
+    fn unreadable(self, transfers: &mut Transfers) -> &mut bool {
+        match self {
+            Way::In => &mut transfers.stores_unreadable,
+            Way::Out => &mut transfers.reloads_unreadable,
+        }
+    }
+}
+
+const CPU: &str = "cpu";
+
+/// The end of a copy that is not the GPU, in lower case, and which way it goes. `None` where the GPU has no part in it, and for
+/// a place that is called as the CPU's tier is, which has a bound and a correction.
+fn other_end(transfer_type: &str) -> Option<(String, Way)> {
+    let lower = transfer_type.to_ascii_lowercase();
+    let (place, way) = match (lower.strip_prefix("gpu_to_"), lower.strip_suffix("_to_gpu")) {
+        (Some(place), None) => (place, Way::In),
+        (None, Some(place)) => (place, Way::Out),
+        _ => return None,
+    };
+    (!matches!(place, "" | RAM)).then(|| (unescape(place).into_owned(), way))
+}
+
+fn is_the_cpus(transfer_type: &str) -> bool {
+    other_end(transfer_type).is_some_and(|(place, _)| place == CPU)
+}
+
+/// The tier at that end. Of one that is not the CPU's nothing else is known.
+fn tier_at<'e>(engine: &'e mut Engine, place: &str) -> &'e mut Tier {
+    if place == CPU { ram(engine) } else { engine.tier_or_insert(place, Medium::Unknown, CONNECTOR) }
 }
 
 fn transfers(page: &Exposition<'_>, snapshot: &mut Snapshot) {
@@ -128,14 +171,30 @@ fn transfers(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     facts(page, snapshot, STORE_TIME, |engine, _, fact| first(&mut ram(engine).transfers.store_seconds, fact));
     facts(page, snapshot, LOAD_BYTES, |engine, _, fact| first(&mut ram(engine).transfers.reloaded_bytes, fact));
     facts(page, snapshot, LOAD_TIME, |engine, _, fact| first(&mut ram(engine).transfers.reload_seconds, fact));
-    let old = |engine: &mut Engine, labels: Labels<'_>, fact: Fact, seconds: bool| {
-        if let Some(direction) = labels.raw("transfer_type").and_then(direction) {
-            let (bytes, time) = direction(&mut ram(engine).transfers);
-            first(if seconds { time } else { bytes }, fact);
-        }
+    let mut strange = BTreeSet::new();
+    let mut old = |engine: &mut Engine, labels: Labels<'_>, fact: Fact, seconds: bool| {
+        let Some(kind) = labels.raw("transfer_type") else { return };
+        let end = other_end(kind);
+        strange.extend(strangeness(&engine.id, kind, end.as_ref().map(|(place, _)| place.as_str())));
+        let Some((place, way)) = end else { return };
+        let (bytes, time) = way.of(&mut tier_at(engine, &place).transfers);
+        first(if seconds { time } else { bytes }, fact);
     };
     facts(page, snapshot, TOTAL_BYTES, |engine, labels, fact| old(engine, labels, fact, false));
     facts(page, snapshot, TOTAL_TIME, |engine, labels, fact| old(engine, labels, fact, true));
+    for text in strange {
+        snapshot.note(&UNKNOWN_DIRECTION, text);
+    }
+}
+
+/// What is said of a direction that is not the CPU's.
+fn strangeness(engine: &EngineId, kind: &str, place: Option<&str>) -> Option<String> {
+    let shown = match place {
+        Some(CPU) => return None,
+        Some(place) => format!("is shown as tier {place:?}"),
+        None => "is shown as no tier".to_owned(),
+    };
+    Some(format!("transfer_type \"{kind}\" of engine {engine} {shown}"))
 }
 
 fn gauges(page: &Exposition<'_>, snapshot: &mut Snapshot) {
@@ -204,16 +263,69 @@ fn zeros(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     unreadable(page, snapshot, STORE_BYTES, |engine, _| ram(engine).transfers.stores_unreadable = true);
     unreadable(page, snapshot, LOAD_BYTES, |engine, _| ram(engine).transfers.reloads_unreadable = true);
     unreadable(page, snapshot, TOTAL_BYTES, |engine, labels| {
-        match labels.raw("transfer_type").unwrap_or_default().to_ascii_lowercase().as_str() {
-            "gpu_to_cpu" => ram(engine).transfers.stores_unreadable = true,
-            "cpu_to_gpu" => ram(engine).transfers.reloads_unreadable = true,
-            _ => {}
+        if let Some((place, way)) = labels.raw("transfer_type").and_then(other_end) {
+            *way.unreadable(&mut tier_at(engine, &place).transfers) = true;
         }
     });
-    for tier in snapshot.engines.iter_mut().flat_map(|engine| &mut engine.tiers).filter(|tier| tier.name == RAM) {
-        if tier.bounded_by_stores {
+    for tier in snapshot.engines.iter_mut().flat_map(|engine| &mut engine.tiers) {
+        if tier.bounded_by_stores || (tier.connector == CONNECTOR && tier.medium == Medium::Unknown) {
             tier.transfers.state_zeros();
         }
         tier.sizes.sort_by_key(|size| size.source);
+    }
+}
+
+/// The first minor version that lays the tier out in the shared-memory mount; before, each rank pins memory of its own.
+const IN_SHM_SINCE: u32 = 27;
+
+/// Where the tier lies.
+fn place(snapshot: &mut Snapshot) {
+    let in_shm = lies_in_shm(snapshot.version_range.as_deref().unwrap_or_default());
+    let tiers = snapshot.engines.iter_mut().flat_map(|engine| &mut engine.tiers);
+    tiers.filter(|tier| tier.bounded_by_stores).for_each(|tier| tier.lies_in_shm = in_shm);
+}
+
+/// `0.26-0.31`, `0.33+`, `0.27` or `<0.14`; anything else does not tell.
+fn lies_in_shm(versions: &str) -> Option<bool> {
+    let minor = |text: &str| text.strip_prefix("0.")?.parse::<u32>().ok();
+    let (oldest, newest) = match (versions.strip_prefix('<'), versions.split_once('-')) {
+        (Some(before), _) => (Some(0), minor(before).map(|minor| minor.saturating_sub(1))),
+        (None, Some((oldest, newest))) => (minor(oldest), minor(newest)),
+        (None, None) => (minor(versions.trim_end_matches('+')), minor(versions)),
+    };
+    let since = oldest.is_some_and(|oldest| oldest >= IN_SHM_SINCE);
+    let before = newest.is_some_and(|newest| newest < IN_SHM_SINCE);
+    (since || before).then_some(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_tell_where_the_tier_lies_or_do_not() {
+        for (versions, lies) in [
+            ("0.33+", Some(true)),
+            ("0.27", Some(true)),
+            ("0.28-0.31", Some(true)),
+            ("0.26-0.31", None),
+            ("0.24+", None),
+            ("0.26", Some(false)),
+            ("0.16-0.19", Some(false)),
+            ("<0.14", Some(false)),
+            ("", None),
+            ("1.0", None),
+        ] {
+            assert_eq!(lies_in_shm(versions), lies, "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn the_other_end_of_a_copy_is_a_place_and_never_the_cpus_tier() {
+        assert_eq!(other_end("GPU_to_SHARED_STORAGE"), Some(("shared_storage".to_owned(), Way::In)));
+        assert_eq!(other_end("Obj_To_Gpu"), Some(("obj".to_owned(), Way::Out)));
+        for kind in ["GPU_to_RAM", "GPU_to_GPU", "CPU_to_DISK", "GPU_to_", "_to_GPU", "", "gpu"] {
+            assert_eq!(other_end(kind), None, "{kind}");
+        }
     }
 }

@@ -84,6 +84,8 @@ pub struct LineNote {
     pub text: String,
     /// What is odd about it.
     pub reason: &'static str,
+    /// Whether it was left out.
+    pub is_dropped: bool,
 }
 
 /// What the scanner counted.

@@ -6,7 +6,7 @@ use super::names::{NameId, Names};
 use super::series::Shapes;
 use super::{Counts, Edit, Exposition, Labels, LineNote, Metadata, Sample, Span};
 
-/// How many odd lines are kept with their reason.
+/// How many lines that were left out are kept with their reason, and how many that passed.
 const NOTES: usize = 20;
 
 /// How much of an odd line is kept.
@@ -191,7 +191,7 @@ impl<'a, 'l> Scan<'a, 'l> {
                 self.page.counts.dropped += 1;
                 let has_quotes = memchr::memchr(b'"', span.of(self.page.body)).is_some();
                 self.page.has_quoted_names |= has_quotes;
-                self.note(span, if has_quotes { refusal.of_quotes() } else { refusal }.reason());
+                self.note(span, if has_quotes { refusal.of_quotes() } else { refusal }.reason(), true);
                 self.edit(span, String::new());
             }
         }
@@ -223,7 +223,7 @@ impl<'a, 'l> Scan<'a, 'l> {
         }
         if sample.odd_escape {
             self.page.counts.opaque += 1;
-            self.note(span, "a label value has an escape that the format does not know");
+            self.note(span, "a label value has an escape that the format does not know", false);
         }
         if let Some(name) = self.wanted {
             let place = |(from, to): (usize, usize)| Span { start: start + from, end: start + to };
@@ -253,8 +253,9 @@ impl<'a, 'l> Scan<'a, 'l> {
         }
     }
 
-    fn note(&mut self, span: Span, reason: &'static str) {
-        if self.page.notes.len() < NOTES {
+    fn note(&mut self, span: Span, reason: &'static str, is_dropped: bool) {
+        let alike = self.page.notes.iter().filter(|note| note.is_dropped == is_dropped);
+        if alike.count() < NOTES {
             let (number, counted) = self.numbered;
             let between = &self.page.body[counted..span.start];
             self.numbered = (number + memchr::memchr_iter(b'\n', between).count(), span.start);
@@ -262,7 +263,7 @@ impl<'a, 'l> Scan<'a, 'l> {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let text = line[..line.len().min(NOTE_LENGTH)].escape_ascii().to_string();
-            self.page.notes.push(LineNote { number: self.numbered.0, text, reason });
+            self.page.notes.push(LineNote { number: self.numbered.0, text, reason, is_dropped });
         }
     }
 }

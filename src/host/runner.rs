@@ -279,6 +279,7 @@ impl State {
 fn absorb(all: &mut HostFacts, facts: &HostFacts) {
     all.gpus = all.gpus.or(facts.gpus);
     all.live_tier_files.extend_from_slice(&facts.live_tier_files);
+    all.shm = all.shm.take().or_else(|| facts.shm.clone());
 }
 
 /// One family for each description, with the ages as they are now.

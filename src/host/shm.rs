@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::family::{Desc, Family, Labels};
-use crate::settings::{HostFacts, LiveTierFile};
+use crate::settings::{HostFacts, LiveTierFile, SharedMemory};
 
 use super::cgroup::{self, Room};
 use super::maps::{Device, View, Walker, engine_id};
@@ -108,7 +108,8 @@ impl Collector for Shm {
         // Where every file is mapped by a process that is seen, nobody needs to know of the others.
         let processes = view.hidden.filter(|_| tally.unknown.files > 0);
         let room = self.engine_room(&tally.mappers, &mut notes);
-        let facts = HostFacts { live_tier_files: tally.live(), ..HostFacts::default() };
+        let mount = SharedMemory { path: self.path.clone(), size: space.size, is_tmpfs: space.is_tmpfs };
+        let facts = HostFacts { live_tier_files: tally.live(), shm: Some(mount), ..HostFacts::default() };
         let unseen = Unseen { processes, ..Unseen::default() };
         Ok(Reading { families: families(&self.path, &space, room, &tally), facts, notes, unseen, ..Reading::default() })
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::target::Fetch;
 use crate::host::Health;
+use crate::notice::Notice;
 use crate::own::BUILD;
 use crate::pipeline::{PageReport, Source};
 use crate::upstream::{Address, UpstreamError};
@@ -11,6 +12,8 @@ use crate::upstream::{Address, UpstreamError};
 /// The whole page. Texts of upstream are escaped.
 pub(super) struct Explanation<'a> {
     pub(super) upstreams: Vec<Seen<'a>>,
+    /// What there is to tell of them.
+    pub(super) notices: &'a [Notice],
     /// What the pipeline says, where there was a page.
     pub(super) explained: Option<&'a str>,
     pub(super) collectors: &'a [Health],
@@ -33,6 +36,7 @@ impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kvtier-exporter {} (revision {}, rustc {})", BUILD.version, BUILD.revision, BUILD.rustc)?;
         self.upstreams.iter().try_for_each(|seen| seen.fmt(f))?;
+        self.notices.iter().try_for_each(|notice| write!(f, "\n{notice}"))?;
         if let Some(explained) = self.explained {
             writeln!(f, "\n{}", explained.trim_end())?;
         }

@@ -1,13 +1,10 @@
-//! What is worth a log line, and when: each change of an upstream's state, each warning of the pipeline once, and
-//! never a line for each scrape, not even where the state changes with each.
+//! What of an upstream's state is worth a log line, and when: each change, and never a line for each scrape, not even where
+//! the state changes with each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-/// Warnings that are remembered. Their texts hold label values, so an upstream could make up ever new ones.
-const WARNINGS: usize = 100;
 
 /// A reason that was told is not told again for this long, however often the upstream comes and goes meanwhile.
 const QUIET: Duration = Duration::from_secs(60);
@@ -57,17 +54,6 @@ impl Health {
     }
 }
 
-/// Warnings that the log has.
-#[derive(Debug, Default)]
-pub(super) struct Warned(BTreeSet<String>);
-
-impl Warned {
-    /// Whether a warning is new.
-    pub(super) fn is_new(&mut self, warning: &str) -> bool {
-        self.0.len() < WARNINGS && self.0.insert(warning.to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,14 +95,5 @@ mod tests {
             [(0, Change::Down), (1, Change::Up { failed: 1 }), (60, Change::Down), (61, Change::Up { failed: 30 })];
         assert_eq!(told[..4], first);
         assert_eq!(told.len(), 20);
-    }
-
-    #[test]
-    fn a_warning_is_new_once_and_memory_is_bounded() {
-        let mut warned = Warned::default();
-        assert!(warned.is_new("a"));
-        assert!(!warned.is_new("a"));
-        let told = (0..1000).filter(|number| warned.is_new(&number.to_string())).count();
-        assert_eq!(told, WARNINGS - 1);
     }
 }

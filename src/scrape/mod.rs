@@ -21,11 +21,12 @@ use self::aside::aside;
 use self::beside::Beside;
 use self::blend::{Blend, Round};
 use self::explanation::{Explanation, Seen};
-use self::health::Warned;
 use self::target::{Fetch, Target};
 use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
+use crate::notice::telling::{Line, Telling};
+use crate::notice::{self, Kind, Notice};
 use crate::own::{self, BUILD, PageFacts, Visit};
 use crate::pipeline::{MAIN, explain, review};
 use crate::process::Process;
@@ -41,7 +42,7 @@ pub struct Scraper {
     host: Arc<Host>,
     events: Option<Arc<Events>>,
     beside: Arc<Beside>,
-    warned: Mutex<Warned>,
+    telling: Mutex<Telling>,
     process: Process,
     started: f64,
 }
@@ -75,7 +76,7 @@ impl Scraper {
             host: Arc::new(host),
             events: None,
             beside: Arc::default(),
-            warned: Mutex::default(),
+            telling: Mutex::default(),
             process: Process::own(),
             started,
         }
@@ -108,6 +109,7 @@ impl Scraper {
         families.extend(events::families::endpoint_families(&self.statuses()));
         families.extend(own::upstream_families(&self.visits(&round, &blend)));
         families.extend(own::process_families(&BUILD, self.started, &self.process.read()));
+        families.push(notice::active(&blend.outcome.notices));
         let own = Bytes::from(encode(&families));
         let pieces = [&blend.outcome.page[..], &[blend.derived.clone(), own]].concat();
         Answer { up: round.main.result.is_ok() && !blend.broke, pieces }
@@ -126,6 +128,7 @@ impl Scraper {
         });
         Explanation {
             upstreams: seen.collect(),
+            notices: &blend.outcome.notices,
             explained: view.as_deref().filter(|_| !blend.sources.is_empty()),
             collectors: &self.look().collectors,
             events: self
@@ -152,6 +155,7 @@ impl Scraper {
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
             exporter: Exporter::new(&BUILD, self.started, self.settings.correct),
             upstreams: upstreams.collect(),
+            notices: blend.outcome.notices.iter().map(status::Told::new).collect(),
             engines: self.with_told(view.unwrap_or_default(), &blend),
             event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
             host: status::Host::new(&self.look()),
@@ -228,7 +232,7 @@ impl Scraper {
         if !blend.is_news() {
             return;
         }
-        self.warn(&blend.outcome.warnings);
+        self.tell_notices(blend);
         for (target, _) in self.targets().zip(round.fetches()).filter(|(_, fetch)| blend.broke && fetch.result.is_ok())
         {
             target.told(UpstreamError::Broke);
@@ -256,10 +260,29 @@ impl Scraper {
         self.host.look(std::time::Instant::now())
     }
 
-    fn warn(&self, warnings: &[String]) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        for warning in warnings.iter().filter(|warning| warned.is_new(warning)) {
-            tracing::warn!("{warning}");
+    fn tell_notices(&self, blend: &Blend) {
+        let answered: Vec<&str> = blend.outcome.reports.iter().map(|report| report.name.as_str()).collect();
+        let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines =
+            telling.note(&blend.outcome.notices, |upstream| answered.contains(&upstream), Instant::now().into_std());
+        lines.iter().for_each(log);
+    }
+}
+
+fn log(line: &Line) {
+    match line {
+        Line::Begins(notice) => {
+            let Kind { id, what, action, .. } = notice.kind;
+            tracing::warn!(notice = id, upstream = notice.upstream, seen = notice.seen(), "do" = action, "{what}");
+        }
+        Line::Over(Notice { kind, upstream, detail, .. }) => {
+            tracing::info!(notice = kind.id, upstream, seen = detail, "this is over");
+        }
+        Line::LeftOut(count) => {
+            tracing::warn!(
+                count,
+                "there is more to tell than is logged at a time; /debug and /api/status list all of it"
+            );
         }
     }
 }

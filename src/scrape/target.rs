@@ -1,6 +1,5 @@
 //! One upstream as a scrape sees it: its name, its shared fetch, and what was said of its health so far.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,9 @@ use super::health::{Change, Health};
 use crate::pipeline::{self, Source};
 use crate::upstream::{Client, Flight, Page, UpstreamError};
 
+/// How often the log is told that a client did not wait.
+const IMPATIENCE_EVERY: Duration = Duration::from_secs(3600);
+
 /// One upstream.
 pub(super) struct Target {
     /// Value of the `upstream` label.
@@ -20,7 +22,7 @@ pub(super) struct Target {
     flight: Flight<Fetch>,
     turn: Turn,
     health: Mutex<Health>,
-    impatience_told: AtomicBool,
+    impatience_told: Mutex<Option<Instant>>,
 }
 
 /// One fetch.
@@ -37,7 +39,7 @@ pub(super) struct Fetch {
 impl Target {
     pub(super) fn new(name: String, client: Client) -> Target {
         let flight = Flight::keeping(client.options().min_interval);
-        let (health, impatience_told) = (Mutex::default(), AtomicBool::new(false));
+        let (health, impatience_told) = (Mutex::default(), Mutex::default());
         Target { name, client, flight, turn: Turn::new(), health, impatience_told }
     }
 
@@ -97,13 +99,13 @@ impl Target {
         Fetch { took: fetch.took, ended: fetch.ended, result, blend: Mutex::default(), turn: self.turn.clone() }
     }
 
-    /// The fetch goes on and tells how it ends. That a client could not wait for it is told once: clients with
+    /// The fetch goes on and tells how it ends. That a client could not wait for it is told once an hour: clients with
     /// different timeouts would fill the log in turn.
     fn gave_up(&self, patience: Duration) -> UpstreamError {
         if self.turn.is_taken() {
             return self.told(UpstreamError::Unfinished(patience));
         }
-        if patience < self.client.options().timeout && !self.impatience_told.swap(true, Ordering::Relaxed) {
+        if patience < self.client.options().timeout && self.is_time_to_tell_of_impatience(Instant::now()) {
             tracing::warn!(
                 upstream = self.name,
                 ?patience,
@@ -111,6 +113,15 @@ impl Target {
             );
         }
         UpstreamError::Timeout(patience)
+    }
+
+    fn is_time_to_tell_of_impatience(&self, now: Instant) -> bool {
+        let mut told = self.impatience_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_time = told.is_none_or(|at| now.duration_since(at) >= IMPATIENCE_EVERY);
+        if is_time {
+            *told = Some(now);
+        }
+        is_time
     }
 
     pub(super) fn told(&self, error: UpstreamError) -> UpstreamError {

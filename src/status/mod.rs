@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::notice::{Kind, Notice};
 use crate::own::{Build, Visit};
 use crate::upstream::UpstreamError;
 
@@ -36,12 +37,40 @@ pub struct Status {
     pub exporter: Exporter,
     /// What was fetched, the engine's page first.
     pub upstreams: Vec<Upstream>,
+    /// What there is to tell of them now.
+    pub notices: Vec<Told>,
     /// Every engine on the pages; empty while the main one is down.
     pub engines: Vec<Engine>,
     /// The event streams that are followed; empty without `--events`.
     pub event_streams: Vec<Stream>,
     /// The box that the exporter runs on.
     pub host: Host,
+}
+
+/// A notice.
+#[derive(Clone, Debug, Serialize)]
+pub struct Told {
+    /// Its stable name, as the `id` label in metrics.
+    pub id: &'static str,
+    /// Value of the `upstream` label in metrics.
+    pub upstream: String,
+    /// What was seen. Foreign text in parts.
+    pub seen: String,
+    /// What it means.
+    pub what: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do.
+    #[serde(rename = "do")]
+    pub action: &'static str,
+}
+
+impl Told {
+    /// Describes a notice.
+    pub fn new(notice: &Notice) -> Told {
+        let Kind { id, what, why, action } = *notice.kind;
+        Told { id, upstream: notice.upstream.clone(), seen: notice.seen(), what, why, action }
+    }
 }
 
 /// This program.
@@ -122,7 +151,7 @@ impl Upstream {
             engine_kind: recognised.and_then(|recognised| recognised.engine_kind),
             version_range: recognised.and_then(|recognised| recognised.version_range.clone()),
             dialects: recognised.map(|recognised| recognised.dialects.clone()).unwrap_or_default(),
-            notes: page.map(|page| page.notes.to_vec()).unwrap_or_default(),
+            notes: page.map(|page| page.notes.iter().map(|note| note.text.clone()).collect()).unwrap_or_default(),
         }
     }
 }

@@ -124,7 +124,7 @@ fn an_extra_that_is_down_costs_nothing_but_its_own_page() {
         assert!(answer.has("kvtier_upstream_error_info{upstream=\"lmcache\",reason=\"reset\"} 1"));
         assert!(!answer.body.contains("error_info{upstream=\"main\""));
     }
-    let down = || exporter.log().into_iter().filter(|line| line.contains("level=warn")).collect::<Vec<_>>();
+    let down = || exporter.log().into_iter().filter(|line| line.contains(" reason=")).collect::<Vec<_>>();
     until("the log says so", || !down().is_empty());
     assert_eq!((down().len(), field(&down()[0], "upstream")), (1, Some("lmcache")), "{:?}", down());
     let debug = exporter.get("/debug").body;

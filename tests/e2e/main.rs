@@ -31,6 +31,7 @@ mod interval;
 mod leaks;
 mod logs;
 mod memory;
+mod notices;
 mod privilege;
 mod process;
 mod sharing;

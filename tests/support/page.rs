@@ -79,7 +79,7 @@ pub fn run_with(page: &Page, change: impl FnOnce(&mut Settings, &mut HostFacts))
     let source = Source { name: "main".into(), body: Bytes::from(page.text.clone()), format: Format::Text };
     let outcome = process(&[source], &settings, &host);
     let page = String::from_utf8(outcome.page.concat()).expect("a page of text stays text");
-    Result { page, warnings: outcome.warnings.clone(), outcome }
+    Result { page, warnings: outcome.notices.iter().map(|notice| notice.detail.clone()).collect(), outcome }
 }
 
 impl Result {

@@ -1,0 +1,289 @@
+//! What there is to tell of a page and of the box, and what there is not.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "no test crate uses or exports all of it")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use kvtier_exporter::notice::Notice;
+use kvtier_exporter::notice::spelling::Via;
+use kvtier_exporter::pipeline::{Format, Outcome, Source, explain, process};
+use kvtier_exporter::settings::{HostFacts, LiveTierFile, Settings, SharedMemory};
+use support::captures;
+use support::page::{Page, run, run_with};
+
+const RAY: &str = include_str!("fixtures/notices/ray-underscored.prom");
+const RAY_COLON: &str = include_str!("fixtures/notices/ray-prefixed-colon.prom");
+const PYTHON: &str = include_str!("fixtures/notices/python-only.prom");
+const SHARED_STORAGE: &str = include_str!("fixtures/notices/shared-storage-connector.prom");
+const NO_FAMILIES: &str = include_str!("fixtures/notices/no-offload-families-but-external-hits.prom");
+
+const GIB: u64 = 1 << 30;
+
+fn source(name: &str, page: &str) -> Source {
+    Source { name: name.to_owned(), body: Bytes::from(page.to_owned()), format: Format::Text }
+}
+
+fn of(sources: &[Source]) -> Outcome {
+    process(sources, &Settings::default(), &HostFacts::default())
+}
+
+fn told(notices: &[Notice]) -> Vec<(&'static str, &str, String)> {
+    notices.iter().map(|notice| (notice.kind.id, notice.upstream.as_str(), notice.seen())).collect()
+}
+
+fn ids(notices: &[Notice]) -> Vec<&'static str> {
+    notices.iter().map(|notice| notice.kind.id).collect()
+}
+
+/// What is told of a main page alone.
+fn of_main(page: &str) -> Vec<String> {
+    of(&[source("main", page)]).notices.iter().map(|notice| format!("{}: {}", notice.kind.id, notice.seen())).collect()
+}
+
+// A page of no known engine.
+
+#[test]
+fn a_page_of_no_known_engine_is_told_of_with_what_was_seen() {
+    let ray = |prefix: &str, example: &str| {
+        format!(
+            "upstream-unknown-engine: the page has names of vLLM with {prefix} in front, such as {example}: something renamed \
+             them on the way, and so spelled they are not read"
+        )
+    };
+    assert!(of_main(RAY)[0].starts_with(&ray("ray_vllm_", "ray_vllm_kv_cache_usage_perc")), "{:?}", of_main(RAY));
+    assert!(of_main(RAY_COLON)[0].starts_with(&ray("ray_vllm:", "ray_vllm:kv_cache_usage_perc")));
+    // Two names of a GC's and of the interpreter's, one of the server's and one of the process.
+    assert_eq!(
+        of_main(PYTHON),
+        [
+            "upstream-unknown-engine: none of the page's names is of an engine; most begin with python_, http_, process_ (4 names)"
+        ]
+    );
+    let router = "vllm:num_requests_running{server=\"http://10.0.0.5:8000\"} 2\n";
+    assert!(
+        of_main(router)[0].contains("names of vLLM, such as vllm:num_requests_running, and none that tells an engine")
+    );
+    assert!(of_main("kserve_sglang_page_size 1\n")[0].contains("names of SGLang with kserve_sglang_ in front"));
+    assert_eq!(of_main("# nothing\n"), ["upstream-unknown-engine: the page has no names of metrics (0 names)"]);
+}
+
+#[test]
+fn through_what_a_page_came_is_said_beside_what_it_is() {
+    let via = |page: &str| of(&[source("main", page)]).reports[0].recognised.via;
+    assert_eq!((via(RAY), via(RAY_COLON), via(PYTHON)), (Via::Prefixed, Via::Prefixed, Via::Direct));
+    assert_eq!(via(SHARED_STORAGE), Via::Direct);
+}
+
+#[test]
+fn a_further_upstream_may_be_anything_but_a_page_of_an_engine_in_another_spelling() {
+    let main = source("main", SHARED_STORAGE);
+    let nodes = of(&[main.clone(), source("nodes", "node_load1 0.5\nnode_vllm_x 1\n")]);
+    assert!(nodes.notices.iter().all(|notice| notice.upstream == "main"), "{:?}", told(&nodes.notices));
+    let ray = of(&[main, source("ray", RAY)]);
+    assert_eq!(ray.notices.iter().filter(|notice| notice.upstream == "ray").count(), 1);
+    assert_eq!(ray.reports[1].recognised.via, Via::Prefixed);
+}
+
+// Directions.
+
+#[test]
+fn an_unknown_direction_is_a_tier_of_its_other_end_and_is_said() {
+    let outcome = of(&[source("main", SHARED_STORAGE)]);
+    let tier = outcome.snapshot.engines[0].tier("shared_storage").unwrap();
+    let value = |fact: Option<kvtier_exporter::model::Fact>| fact.unwrap().value;
+    // As they stand on the page.
+    let moved = tier.transfers;
+    assert_eq!((value(moved.stored_bytes), value(moved.reloaded_bytes)), (8e11, 3e11));
+    assert_eq!((value(moved.store_seconds), value(moved.reload_seconds)), (400.0, 100.0));
+    assert_eq!(ids(&outcome.notices), ["unknown-transfer-direction"; 2]);
+    assert_eq!(
+        outcome.notices[0].detail,
+        "transfer_type \"GPU_to_SHARED_STORAGE\" of engine \"0\" of model \"acme/m\" is shown as tier \"shared_storage\""
+    );
+    let page = Page::new().text(SHARED_STORAGE);
+    let result = run(&page);
+    assert_eq!(result.labels("kvtier_tier_info", "medium"), ["unknown"]);
+    assert_eq!(result.labels("kvtier_tier_info", "bound_basis"), ["none"]);
+    assert!(result.absent("kvtier_tier_fill_upper_bound_bytes") && result.absent("kvtier_tier_size_bytes"));
+    assert_eq!(result.page, SHARED_STORAGE);
+}
+
+#[test]
+fn the_cpus_tier_is_as_it_was_beside_another_one_and_nobody_takes_its_name() {
+    let page = |kind: &str| {
+        Page::vllm()
+            .config(r#"kv_offloading_size="1.0",kv_offloading_backend="native""#)
+            .sample("vllm:kv_offload_total_bytes_total", r#"transfer_type="GPU_to_CPU""#, "1e+06")
+            .sample("vllm:kv_offload_total_bytes_total", &format!("transfer_type=\"{kind}\""), "5e+09")
+    };
+    for (kind, tiers) in [("OBJ_to_GPU", vec!["ram", "obj"]), ("GPU_to_RAM", vec!["ram"]), ("CPU_to_DISK", vec!["ram"])]
+    {
+        let result = run(&page(kind));
+        assert_eq!(result.labels("kvtier_tier_info", "tier"), tiers, "{kind}");
+        assert_eq!(result.values("kvtier_tier_fill_upper_bound_bytes"), [1e6], "{kind}");
+        assert_eq!(ids(&result.outcome.notices), ["unknown-transfer-direction"], "{kind}");
+    }
+    assert_eq!(run(&page("CPU_to_GPU")).outcome.notices, []);
+}
+
+// Tiers of which the page says nothing.
+
+#[test]
+fn a_tier_without_metrics_is_told_of_with_the_tokens_that_came_from_it() {
+    // 64 GiB = 68,719,476,736 bytes.
+    assert_eq!(
+        of_main(NO_FAMILIES),
+        [
+            "tier-without-transfer-metrics: engine \"0\" of model \"acme/m\" has a RAM tier of 64.0 GiB (68,719,476,736 bytes), \
+          connector native, and its page counts no bytes of it (1,200,000 tokens were supplied)"
+        ]
+    );
+    let served = |source: &str| {
+        let labels = format!("source=\"{source}\"");
+        run(&Page::vllm().sample("vllm:prompt_tokens_cached_by_source_total", &labels, "4096")).outcome.notices
+    };
+    assert_eq!(ids(&served("host")), ["tokens-served-by-no-tier"]);
+    assert_eq!(served("p2p"), [], "another engine is no tier");
+    assert_eq!(served("device"), [], "nor is the GPU");
+    let none_yet = Page::vllm().sample("vllm:external_prefix_cache_hits_total", "", "0");
+    assert_eq!(run(&none_yet).outcome.notices, []);
+}
+
+// The box.
+
+fn tier_of(gib: u64, versions: &str) -> Page {
+    // A family that came with 0.33, one that left with 0.20, or a label that came with 0.24.
+    let config = format!(r#"kv_offloading_size="{gib}.0",kv_offloading_backend="native""#);
+    let moved = |page: Page| page.sample("vllm:kv_offload_total_bytes_total", r#"transfer_type="GPU_to_CPU""#, "0");
+    let built = format!(r#"cpu_kv_cache_size_bytes="{}""#, gib * GIB);
+    match versions {
+        "0.33+" => moved(Page::vllm().config(&format!(r#"{config},kv_cache_size_tokens="1000""#))).sample(
+            "vllm:kv_offload_config_info",
+            &built,
+            "1",
+        ),
+        "0.24+" => moved(Page::vllm().config(&format!(r#"{config},kv_cache_size_tokens="1000""#))),
+        "0.16-0.19" => moved(Page::vllm().config(&config)).sample("vllm:prompt_tokens_recomputed_total", "", "0"),
+        _ => panic!("{versions}"),
+    }
+}
+
+fn mount(size: Option<u64>, is_tmpfs: bool) -> Option<SharedMemory> {
+    Some(SharedMemory { path: PathBuf::from("/dev/shm"), size, is_tmpfs })
+}
+
+fn on(page: &Page, shm: impl Into<Option<SharedMemory>>, live: &[LiveTierFile]) -> Vec<String> {
+    let shm = shm.into();
+    let result = run_with(page, |_, host| {
+        host.shm = shm;
+        host.live_tier_files = live.to_vec();
+    });
+    result.outcome.notices.iter().filter(|one| one.kind.id == "shm-wrong-mount").map(Notice::seen).collect()
+}
+
+#[test]
+fn a_mount_that_cannot_hold_the_tier_is_not_the_engines() {
+    let small = mount(Some(64 << 20), true);
+    assert_eq!(
+        on(&tier_of(32, "0.33+"), small.clone(), &[]),
+        ["the RAM tier takes 32.0 GiB (34,359,738,368 bytes); /dev/shm has 64.0 MiB (67,108,864 bytes) in all"]
+    );
+    // A version that may or may not lay it there: 64 MiB are nobody's choice, 16 GiB may well be.
+    assert_eq!(on(&tier_of(32, "0.24+"), small.clone(), &[]).len(), 1);
+    assert_eq!(on(&tier_of(32, "0.24+"), mount(Some(16 * GIB), true), &[]), [""; 0]);
+    assert_eq!(on(&tier_of(32, "0.33+"), mount(Some(16 * GIB), true), &[]).len(), 1);
+    assert_eq!(on(&tier_of(32, "0.16-0.19"), small.clone(), &[]), [""; 0], "each rank pins memory of its own");
+    assert_eq!(on(&tier_of(32, "0.33+"), mount(Some(47 * GIB), false), &[]).len(), 1, "no tmpfs");
+}
+
+#[test]
+fn a_mount_that_may_be_the_engines_is_not_told_of() {
+    let page = tier_of(32, "0.33+");
+    assert_eq!(on(&page, mount(Some(47 * GIB), true), &[]), [""; 0]);
+    assert_eq!(on(&page, mount(None, true), &[]), [""; 0], "it has no limit");
+    assert_eq!(on(&page, None, &[]), [""; 0], "nobody looks");
+    let live = [LiveTierFile { engine_id: "a".into(), bytes: 32 * GIB }];
+    assert_eq!(on(&page, mount(Some(16 * GIB), true), &live), [""; 0], "its file lies there");
+    let simple = Page::vllm().sample("vllm:simple_kv_offload_info", r#"backend="cpu",capacity_blocks="16384""#, "1.0");
+    assert_eq!(on(&simple, mount(Some(64 << 20), true), &[]), [""; 0], "another connector's tier lies elsewhere");
+}
+
+// Lines.
+
+#[test]
+fn dropped_lines_are_told_of_by_their_reasons_and_counted_beside_them() {
+    let bad = |lines: usize| format!("a 1\n{}", "a{b=\"c\" 1\n".repeat(lines));
+    let line =
+        |lines: usize| of_main(&bad(lines)).into_iter().find(|line| line.starts_with("upstream-dropped")).unwrap();
+    let detail = |lines: usize| {
+        let outcome = of(&[source("main", &bad(lines))]);
+        outcome.notices.into_iter().find(|one| one.kind.id == "upstream-dropped-lines").unwrap().detail
+    };
+    assert!(line(40).contains("40 lines in the last scrape, first line 2: a{b=\\\"c\\\" 1"), "{}", line(40));
+    assert!(line(1).contains("1 line in the last scrape"), "{}", line(1));
+    assert_eq!(detail(40), detail(1), "another count is no news");
+    // Odd lines that pass do not hide the reason of one that does not.
+    let odd = "a{b=\"\\x\"} 1\n".repeat(100);
+    let outcome = of(&[source("main", &format!("{odd}a{{b=\"c\" 1\n"))]);
+    let notice = outcome.notices.iter().find(|one| one.kind.id == "upstream-dropped-lines").unwrap();
+    assert_eq!(notice.detail, detail(1));
+}
+
+// The gauge and the declared size: which engine of which model.
+
+#[test]
+fn what_is_told_of_an_engine_names_its_model() {
+    let page = Page::vllm().sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.0").sample(
+        "vllm:kv_offload_store_bytes_total",
+        "",
+        "5e+09",
+    );
+    assert_eq!(
+        run(&page).warnings,
+        [
+            "vllm:kv_offload_cpu_cache_usage_perc of engine \"0\" of model \"acme/m\": the size is not known: give it with --tier.size"
+        ]
+    );
+    let sized = run_with(&tier_of(32, "0.24+"), |settings, _| {
+        settings.tier_sizes.insert("ram".into(), GIB);
+        settings.tier_sizes.insert("lmcache_dsk".into(), GIB);
+    });
+    assert_eq!(ids(&sized.outcome.notices), ["tier-size-unused", "tier-size-mismatch"]);
+    assert!(sized.warnings[1].contains("for tier ram of engine \"0\" of model \"acme/m\"; the engine says 32.0 GiB"));
+}
+
+#[test]
+fn notices_of_pages_in_words_are_those_of_the_explanation_too() {
+    let text = explain(&[source("main", SHARED_STORAGE)], &Settings::default(), &HostFacts::default());
+    assert!(text.contains("transfer_type \"GPU_to_SHARED_STORAGE\""), "{text}");
+}
+
+/// Pages of real engines are as their makers meant them, so there is nothing to tell but what is true of their connector.
+#[test]
+fn of_pages_of_real_engines_nothing_is_told_but_what_their_connector_lacks() {
+    let mut told = BTreeSet::new();
+    for capture in captures::all() {
+        let source = Source { name: "main".into(), body: capture.body.clone().into(), format: capture.format };
+        let outcome = process(&[source], &capture.settings(), &HostFacts::default());
+        told.extend(outcome.notices.iter().map(|notice| (capture.name.clone(), notice.kind.id)));
+    }
+    let lacks = |name: &str| match name {
+        // It shows no pool of its own.
+        "sglang-0.5.23-lmcache" => "tokens-served-by-no-tier",
+        // Promotions are in no family of that version.
+        "vllm-0.27.0-offload-tiering-full" => "gauge-not-corrected",
+        "vllm-0.14.0-offload-cpu" => "tier-without-transfer-metrics",
+        // Neither the page nor anybody else tells its size.
+        ray if ray.starts_with("ray-") => "gauge-not-corrected",
+        simple if simple.contains("-offload-simple-") => "tier-without-transfer-metrics",
+        _ => "",
+    };
+    assert!(!told.is_empty());
+    for (name, id) in told {
+        assert_eq!(id, lacks(&name), "{name}");
+    }
+}
