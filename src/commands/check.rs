@@ -239,10 +239,6 @@ fn not_judged(facts: &Facts<'_>) -> Vec<String> {
         .collect()
 }
 
-<<<<<<< HEAD
-/// Everything that was given or found to be looked at, a line each, whatever came of it.
-fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcache: Option<&Address>) -> Vec<String> {
-=======
 /// Tiers that cannot be held against the pool in front of them.
 fn not_compared(facts: &Facts<'_>) -> Vec<String> {
     let Ok(page) = &facts.page else { return Vec::new() };
@@ -265,8 +261,8 @@ fn not_compared(facts: &Facts<'_>) -> Vec<String> {
         .collect()
 }
 
-fn looked_at(facts: &Facts<'_>) -> Vec<String> {
->>>>>>> events
+/// Everything that was given or found to be looked at, a line each, whatever came of it.
+fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcache: Option<&Address>) -> Vec<String> {
     let boxed = facts.boxed;
     let mut lines = vec![main_line(facts)];
     lines.extend(facts.extras.iter().zip(extras).map(|(extra, page)| match page {
