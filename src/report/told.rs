@@ -41,8 +41,17 @@ pub struct Told {
     pub withheld: Option<Withheld>,
     /// Sizes that are not predicted although others are.
     missing: Vec<&'static str>,
-    /// What each engine's connector was asked for since engine start, in tokens, and what is predicted for it by size.
-    asked: BTreeMap<Series, (f64, BTreeMap<String, f64>)>,
+    /// What each engine's connector was asked for.
+    asked: BTreeMap<Series, Asked>,
+}
+
+/// What the connector of an engine was asked for, and what a tier of each size would reload of it.
+#[derive(Debug, Default)]
+struct Asked {
+    /// Tokens since engine start.
+    tokens: f64,
+    /// Predicted shares by size.
+    shares: BTreeMap<String, f64>,
 }
 
 /// Labels that tell what a sample is of.
@@ -86,15 +95,15 @@ pub fn read(whole: &[u8]) -> Told {
 }
 
 /// The share for each size of each engine, beside the tokens that its connector was asked for.
-fn asked(whole: &[u8], page: &Exposition<'_>) -> BTreeMap<Series, (f64, BTreeMap<String, f64>)> {
+fn asked(whole: &[u8], page: &Exposition<'_>) -> BTreeMap<Series, Asked> {
     let engines = Exposition::scan(whole, &ENGINES);
-    let mut asked: BTreeMap<_, _> =
-        finite(&engines, ASKED).map(|sample| (series(sample), (sample.value, BTreeMap::new()))).collect();
+    let each = |sample: &Sample<'_>| (series(sample), Asked { tokens: sample.value, ..Asked::default() });
+    let mut asked: BTreeMap<_, _> = finite(&engines, ASKED).map(each).collect();
     for sample in finite(page, SHARE) {
         let mut engine = series(sample);
         engine.remove("tier");
-        if let Some((_, shares)) = asked.get_mut(&engine) {
-            shares.insert(sample.labels.value("size").into_owned(), sample.value);
+        if let Some(asked) = asked.get_mut(&engine) {
+            asked.shares.insert(sample.labels.value("size").into_owned(), sample.value);
         }
     }
     asked
@@ -178,9 +187,9 @@ impl Told {
     /// since the `earlier` page, as a rate × 3600, times the difference of the shares.
     pub fn worth(&self, earlier: &Told, seconds: f64) -> Vec<Cell> {
         let mut sizes: BTreeMap<&str, f64> = BTreeMap::new();
-        for (engine, (asked, shares)) in &self.asked {
-            let before = earlier.asked.get(engine).map_or(0.0, |(asked, _)| *asked);
-            let (Some(pace), Some(present)) = (ratio(asked - before, seconds), shares.get("1")) else { continue };
+        for (engine, Asked { tokens, shares }) in &self.asked {
+            let before = earlier.asked.get(engine).map_or(0.0, |asked| asked.tokens);
+            let (Some(pace), Some(present)) = (ratio(tokens - before, seconds), shares.get("1")) else { continue };
             for (size, share) in shares.iter().filter(|(size, _)| *size != "1") {
                 *sizes.entry(size).or_default() += (share - present) * pace * 3600.0;
             }

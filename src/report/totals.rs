@@ -159,14 +159,14 @@ pub fn untold(engines: &ByEngine) -> Vec<String> {
     let none = |what: fn(&Totals) -> bool| !engines.is_empty() && !engines.values().any(what);
     let served = none(|t| t.prompt.is_some() || t.preemptions.is_some() || t.decode.count > 0.0);
     let tier = none(|t| !t.tiers.is_empty());
-    let served = served.then(|| {
+    let served = served.then_some(
         "Prompts, decode and preemptions are not counted on this page, as on a cache's own. The engine's metrics page \
-         tells them, if it is another one."
-    });
-    let tier = tier.then(|| {
+         tells them, if it is another one.",
+    );
+    let tier = tier.then_some(
         "The page shows no tier, so bytes, speeds and fill are not known. A tier that it cannot show is declared with \
-         --tier.size."
-    });
+         --tier.size.",
+    );
     served.into_iter().chain(tier).map(str::to_owned).collect()
 }
 

@@ -169,7 +169,7 @@ fn an_engine_that_was_started_between_two_pages_was_restarted() {
     let bench = Bench::new().upstream(move |request| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
         let start = if request.number == 1 { 1.7e9 } else { now - 0.5 };
-        vec![ok(&replaced(&full(), STARTED, &format!("process_start_time_seconds {start}")))]
+        vec![ok(replaced(&full(), STARTED, &format!("process_start_time_seconds {start}")))]
     });
     let said = report(&bench, &["--interval=1s"]);
     said.says(1, &["No data: the second page is of a process that started at", "restarted", "replicas"]);
