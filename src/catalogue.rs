@@ -1,7 +1,7 @@
 //! Every family that this program can write: for the README's table, the dashboards' lint and the tests.
 
 use crate::family::Desc;
-use crate::{correct, derive, events, host, notice, own};
+use crate::{correct, derive, events, host, log, notice, own, web};
 
 /// Name, kind and HELP of each, in the order in which a scrape has them.
 pub fn catalogue() -> Vec<Desc> {
@@ -13,6 +13,8 @@ pub fn catalogue() -> Vec<Desc> {
         .chain(host::descs())
         .chain(own::DESCS)
         .chain([notice::ACTIVE])
+        .chain([log::DROPPED_LINES])
+        .chain(web::DESCS)
         .collect()
 }
 

@@ -15,9 +15,9 @@
 //! | room | what it is | kind |
 //! |---|---|---|
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
-//! | [`log`] | how a log line is written | I/O |
+//! | [`log`] | how a log line is written, and that nobody waits for its reader | I/O |
 //! | [`server`] | listeners, routes, drain | I/O |
-//! | [`web`] | who may come in: TLS, users, limits | pure + I/O |
+//! | [`web`] | who may come in: TLS, users, names, limits; who is next | pure + I/O |
 //! | [`healthcheck`] | asks a running exporter whether it serves | I/O |
 //! | [`scrape`] | the way of one scrape: fetches, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |

@@ -11,7 +11,7 @@ use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
-use kvtier_exporter::web::{Keeper, Limits};
+use kvtier_exporter::web::{Keeper, Limits, Names};
 use kvtier_exporter::{commands, demo, healthcheck, log, own};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,13 +25,15 @@ fn main() -> ExitCode {
     if !cli.advises() || cli.log.level > tracing::Level::INFO {
         log::init(cli.log.format, cli.log.level);
     }
-    match run(&cli) {
-        Ok(status) => status.into(),
+    let (status, words) = match run(&cli) {
+        Ok(status) => (status.into(), None),
         Err(error) => {
-            eprintln!("kvtier-exporter: {error:#}");
-            if cli.advises() { commands::COULD_NOT_RUN.into() } else { ExitCode::FAILURE }
+            let status = if cli.advises() { commands::COULD_NOT_RUN.into() } else { ExitCode::FAILURE };
+            (status, Some(format!("kvtier-exporter: {error:#}")))
         }
-    }
+    };
+    log::end(words.as_deref());
+    status
 }
 
 /// Help and version go to standard output as they are; anything else is one line.
@@ -49,8 +51,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups, one password and one large page of each upstream at a time are all that blocks here; a resolver
-        // that hangs must not gather threads.
+        // Name lookups and one large page of each upstream at a time are all that blocks here; a resolver that hangs must
+        // not gather threads.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;
@@ -91,12 +93,14 @@ async fn serve(
     ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hangups = signal(SignalKind::hangup())?;
     let web = Keeper::open(cli.web.config_file.as_deref())?;
     let listeners = server::bind(&cli.web.listen).await?;
     let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
     let extras = extras.collect::<Result<Vec<_>>>()?;
     let scraper = Scraper::new(Client::new(upstream)?, extras, cli.settings(), Host::start(&cli.host()))
-        .with_events(events.as_ref().map(Events::start));
+        .with_events(events.as_ref().map(Events::start))
+        .with_reloads(web.reloads());
     tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");
@@ -118,13 +122,17 @@ async fn serve(
         telemetry_path: cli.web.telemetry_path.clone(),
         strict: cli.web.strict,
         web,
+        names: Names::new(&cli.web.allowed_hosts),
         limits,
         compression: cli.web.compression,
     };
-    server::serve(listeners, site, async {
+    let hangup = async || {
+        hangups.recv().await;
+    };
+    let end = async {
         tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
         tracing::info!("ending");
-    })
-    .await;
+    };
+    server::serve(listeners, site, hangup, end).await;
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Our own HTTP side: listeners, connections, routes, and an end that comes in time. Who may come in, how many and
-//! for how long is asked of [`crate::web`].
+//! for how long is asked of [`crate::web`], and so is by which name.
 //!
 //! It knows nothing of metrics but their content type. HTTP/1 only.
 
 use std::convert::Infallible;
 use std::io;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,16 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::cli::Listen;
 use crate::page;
 use crate::scrape::Scraper;
-use crate::web::{Compression, Crowd, Keeper, Limits, Pieces, Place, Verdict, asks_for_gzip};
+use crate::web::{
+    Compression, Crowd, HalfClose, Keeper, Limits, Names, Pieces, Place, Protection, Verdict, asks_for_gzip,
+};
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -48,6 +50,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is kept of the client's timeout for the way back.
 const TIMEOUT_OFFSET: f64 = 0.5;
 const TIMEOUT_FLOOR: f64 = 0.1;
+/// How exactly the time is counted that a client waits for a turn.
+const TENTH: Duration = Duration::from_millis(100);
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +78,8 @@ pub struct Site {
     pub strict: bool,
     /// TLS, users and headers that are in force.
     pub web: Keeper,
+    /// By which names listeners on loopback are called.
+    pub names: Names,
     /// How many, and for how long.
     pub limits: Limits,
     /// Whose answers are packed.
@@ -110,8 +116,9 @@ async fn bind_one(listen: &Listen) -> io::Result<TcpListener> {
     }
 }
 
-/// Serves until `end` comes, then lets running answers finish for a short while.
-pub async fn serve(listeners: Vec<TcpListener>, site: Site, end: impl Future<Output = ()>) {
+/// Serves until `end` comes, then lets running answers finish for a short while. At each `hangup` the web configuration is
+/// read again.
+pub async fn serve(listeners: Vec<TcpListener>, site: Site, hangup: impl AsyncFnMut(), end: impl Future<Output = ()>) {
     let crowd = Crowd::new(site.limits);
     let house = Arc::new(House { site, crowd });
     let (ending, ended) = watch::channel(());
@@ -120,7 +127,7 @@ pub async fn serve(listeners: Vec<TcpListener>, site: Site, end: impl Future<Out
         accepting.spawn(accept(listener, Arc::clone(&house), ended.clone()));
     }
     drop(ended);
-    end.await;
+    tokio::select! { () = end => {}, never = read_again(&house.site.web, hangup) => match never {} }
     accepting.shutdown().await;
     ending.send_replace(());
     // Every connection holds a receiver: when there is none left, all connections are done.
@@ -129,14 +136,27 @@ pub async fn serve(listeners: Vec<TcpListener>, site: Site, end: impl Future<Out
     }
 }
 
+async fn read_again(web: &Keeper, mut hangup: impl AsyncFnMut()) -> Infallible {
+    loop {
+        hangup().await;
+        if !web.read_again() {
+            tracing::info!("SIGHUP: there is no --web.config.file to be read again");
+        }
+    }
+}
+
 async fn accept(listener: TcpListener, house: Arc<House>, ended: watch::Receiver<()>) {
+    let on_loopback = listener.local_addr().is_ok_and(|address| is_loopback(&address));
     let mut failing = false;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 failing = false;
-                match house.crowd.enter() {
-                    Some(place) => drop(tokio::spawn(connection(stream, Arc::clone(&house), place, ended.clone()))),
+                match house.crowd.enter(peer.ip().into()) {
+                    Some(place) => {
+                        let guest = Guest::new(&house, place, on_loopback, is_loopback(&peer));
+                        drop(tokio::spawn(connection(stream, guest, ended.clone())));
+                    }
                     None => tracing::debug!("a connection was closed: every place is taken by a running answer"),
                 }
             }
@@ -151,21 +171,40 @@ async fn accept(listener: TcpListener, house: Arc<House>, ended: watch::Receiver
     }
 }
 
-async fn connection(stream: TcpStream, house: Arc<House>, place: Place, mut ended: watch::Receiver<()>) {
+fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// One connection and what holds for all of its requests.
+#[derive(Clone)]
+struct Guest {
+    house: Arc<House>,
+    place: Arc<Place>,
+    /// It came to a listener on loopback.
+    on_loopback: bool,
+    /// Its answers may be packed.
+    packs: bool,
+}
+
+impl Guest {
+    fn new(house: &Arc<House>, place: Place, on_loopback: bool, local: bool) -> Guest {
+        let packs = house.site.compression.is_for(local);
+        Guest { house: Arc::clone(house), place: Arc::new(place), on_loopback, packs }
+    }
+}
+
+async fn connection(stream: TcpStream, guest: Guest, mut ended: watch::Receiver<()>) {
     // Only a matter of speed.
     drop(stream.set_nodelay(true));
-    let local = stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
-    let packs = house.site.compression.is_for(local);
-    let Some(acceptor) = house.site.web.protection().tls.clone() else {
-        return exchange(stream, house, place, packs, ended).await;
-    };
+    let tls = guest.house.site.web.protection().tls.clone();
+    let Some(acceptor) = tls.clone() else { return exchange(stream, guest, None, ended).await };
     let secured = tokio::select! {
         secured = secure(acceptor, stream) => secured,
-        reason = place.over() => Err(io::Error::other(reason)),
+        reason = guest.place.over() => Err(io::Error::other(reason)),
         _ = ended.changed() => return,
     };
     match secured {
-        Ok(stream) => exchange(stream, house, place, packs, ended).await,
+        Ok(stream) => exchange(stream, guest, tls, ended).await,
         Err(error) => tracing::debug!(%error, "a client's TLS handshake failed"),
     }
 }
@@ -181,34 +220,42 @@ async fn secure(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsS
     acceptor.accept(stream).await
 }
 
-/// Requests and answers, until one side has had enough. `packs` where answers may be packed.
+/// Requests and answers, until one side has had enough, or other TLS than that of this connection is asked for.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    house: Arc<House>,
-    place: Place,
-    packs: bool,
+    guest: Guest,
+    tls: Option<TlsAcceptor>,
     mut ended: watch::Receiver<()>,
 ) {
-    let place = Arc::new(place);
-    let guest = Arc::clone(&place);
-    let service = service_fn(move |request| handle(Arc::clone(&house), Arc::clone(&guest), packs, request));
+    let (house, place) = (Arc::clone(&guest.house), Arc::clone(&guest.place));
+    let service = service_fn(move |request| {
+        guest.place.asks();
+        handle(guest.clone(), request)
+    });
     let mut connection = pin!(
         hyper::server::conn::http1::Builder::new()
             // The place knows when it is over, and tells a new connection from one between two scrapes.
             .header_read_timeout(None)
             .max_buf_size(BUFFER)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(HalfClose::new(stream, Arc::clone(&place))), service)
     );
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        reason = place.over() => return tracing::debug!(reason, "a client's connection was closed"),
-        _ = ended.changed() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+    // Who is just coming is answered once more: it cannot know.
+    let outdated = async {
+        house.site.web.outdated(tls.as_ref()).await;
+        place.heard().await;
     };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a client's connection broke");
+    let whole = async {
+        tokio::select! {
+            result = connection.as_mut() => return result,
+            _ = ended.changed() => {}
+            () = outdated => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        connection.await
+    };
+    tokio::select! {
+        result = whole => result.unwrap_or_else(|error| tracing::debug!(%error, "a client's connection broke")),
+        reason = place.over() => tracing::debug!(reason, "a client's connection was closed"),
     }
 }
 
@@ -236,19 +283,9 @@ fn route(path: &str, telemetry_path: &str) -> Option<Route> {
     }
 }
 
-async fn handle(
-    house: Arc<House>,
-    place: Arc<Place>,
-    packs: bool,
-    request: Request<Incoming>,
-) -> Result<Response<Pieces>, Infallible> {
-    let gzip = packs.then(|| asks_for_gzip(request.headers()));
-    let protection = house.site.web.protection();
-    let mut response = match protection.users.check(request.headers().get(AUTHORIZATION)).await {
-        Verdict::Granted => admit(&house, &place, request).await,
-        Verdict::Denied => denied(),
-        Verdict::Busy => busy("too many passwords wait to be checked; try again\n".to_owned()),
-    };
+async fn handle(guest: Guest, request: Request<Incoming>) -> Result<Response<Pieces>, Infallible> {
+    let gzip = guest.packs.then(|| asks_for_gzip(request.headers()));
+    let (mut response, protection) = answer_to(&guest, request).await;
     if let Some(gzip) = gzip {
         response = coded(response, gzip).await;
     }
@@ -256,6 +293,46 @@ async fn handle(
         response.headers_mut().insert(name, value.clone());
     }
     Ok(response)
+}
+
+/// The answer to a request, whoever asks, and what was in force when it was let in or refused.
+async fn answer_to(guest: &Guest, request: Request<Incoming>) -> (Response<Pieces>, Arc<Protection>) {
+    let (house, place) = (&guest.house, &guest.place);
+    let refused = |response: Response<Pieces>| response.map(|pieces| pieces.on(place.free_turn()));
+    let route = route(request.uri().path(), &house.site.telemetry_path);
+    // Whoever restarts what does not answer its probes may call us as it likes: they tell nothing.
+    if guest.on_loopback && !is_probe(route) && !house.site.names.answer(&request) {
+        return (refused(misdirected()), house.site.web.protection());
+    }
+    let (verdict, protection) = judge(guest, &request).await;
+    let response = match verdict {
+        Verdict::Granted => admit(house, place, route, request).await,
+        Verdict::Denied => refused(denied()),
+        Verdict::Busy => refused(busy("too many passwords wait to be checked; try again\n".to_owned())),
+    };
+    (response, protection)
+}
+
+/// Whether a request is let in. Its password may wait for long: who was taken off the list meanwhile is not let in.
+async fn judge(guest: &Guest, request: &Request<Incoming>) -> (Verdict, Arc<Protection>) {
+    let (web, place) = (&guest.house.site.web, &guest.place);
+    loop {
+        let protection = web.protection();
+        let header = request.headers().get(AUTHORIZATION);
+        let verdict = protection.users.check(header, place.source(), place.gone()).await;
+        if verdict != Verdict::Granted || Arc::ptr_eq(&protection, &web.protection()) {
+            return (verdict, protection);
+        }
+    }
+}
+
+fn is_probe(route: Option<Route>) -> bool {
+    matches!(route, Some(Route::Healthy | Route::Ready))
+}
+
+fn misdirected() -> Response<Pieces> {
+    let text = "this listener is on loopback and is not known by that name; ask for it by address or as localhost, or allow the name with --web.allowed-host\n";
+    plain(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
 }
 
 /// The answer as this client wants it, packed or not, where that depends on what it asks for.
@@ -272,21 +349,26 @@ async fn coded(response: Response<Pieces>, gzip: bool) -> Response<Pieces> {
     }
 }
 
-/// The answer, if there is a turn for it.
-async fn admit(house: &House, place: &Place, request: Request<Incoming>) -> Response<Pieces> {
+/// The answer, if there is a turn for it before half of the client's patience is over.
+async fn admit(house: &House, place: &Place, route: Option<Route>, request: Request<Incoming>) -> Response<Pieces> {
     if request.body().size_hint().upper().is_none_or(|bytes| bytes > LARGEST_BODY) {
         let response = plain(StatusCode::PAYLOAD_TOO_LARGE, "nothing can be sent here, only asked for\n".to_owned());
-        return with(response, CONNECTION, HeaderValue::from_static("close"));
+        let response = with(response, CONNECTION, HeaderValue::from_static("close"));
+        return response.map(|pieces| pieces.on(place.free_turn()));
     }
-    let route = route(request.uri().path(), &house.site.telemetry_path);
-    let turn = match route {
-        // A probe that fails because many look at us would have us restarted.
-        Some(Route::Healthy | Route::Ready) => Some(place.free_turn()),
-        _ => place.turn(),
-    };
+    let header = request.headers().get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok());
+    let (patience, came) = (patience(header, house.site.scraper.timeout()), Instant::now());
+    // A probe that fails because many look at us would have us restarted.
+    let turn = if is_probe(route) { Some(place.free_turn()) } else { place.turn(patience / 2).await };
     match turn {
-        Some(turn) => respond(house, route, &request).await.map(|pieces| pieces.on(turn)),
-        None => crowded(house),
+        Some(turn) => {
+            // In whole tenths: what is said of a deadline stays readable.
+            let waited = came.elapsed().div_duration_f64(TENTH).floor();
+            respond(house, route, request.method(), patience.saturating_sub(TENTH.mul_f64(waited)))
+                .await
+                .map(|pieces| pieces.on(turn))
+        }
+        None => crowded(house).map(|pieces| pieces.on(place.free_turn())),
     }
 }
 
@@ -311,17 +393,15 @@ fn denied() -> Response<Pieces> {
     with(response, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kvtier-exporter\", charset=\"UTF-8\""))
 }
 
-async fn respond(house: &House, route: Option<Route>, request: &Request<Incoming>) -> Response<Pieces> {
+async fn respond(house: &House, route: Option<Route>, method: &Method, patience: Duration) -> Response<Pieces> {
     let site = &house.site;
     let Some(route) = route else {
         return plain(StatusCode::NOT_FOUND, format!("not found; the metrics are at {}\n", site.telemetry_path));
     };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    if !matches!(*method, Method::GET | Method::HEAD) {
         let response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n".to_owned());
         return with(response, ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
-    let header = request.headers().get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok());
-    let patience = patience(header, site.scraper.timeout());
     match route {
         Route::Metrics => metrics(site, patience).await,
         Route::Debug => plain(StatusCode::OK, house.explanation(patience).await),

@@ -111,11 +111,16 @@ pub struct Web {
     #[arg(default_value = "/metrics", global = true)]
     pub telemetry_path: String,
 
-    /// TLS and users, in the format of Prometheus' exporters; read again when it changes
+    /// TLS and users, in the format of Prometheus' exporters; read again when it changes and on SIGHUP
     #[arg(long = "web.config.file", value_name = "FILE", global = true)]
     pub config_file: Option<PathBuf>,
 
-    /// Requests answered at a time; 0 is no limit
+    /// Name by which a listener on loopback is called, beside addresses, localhost and names without a dot; repeatable
+    #[arg(long = "web.allowed-host", value_name = "NAME", value_parser = units::host_name)]
+    #[arg(value_delimiter = ',', global = true)]
+    pub allowed_hosts: Vec<String>,
+
+    /// Requests answered at a time, three quarters of them for one address; 0 is no limit
     #[arg(long = "web.max-requests", value_name = "N", default_value_t = Limits::default().requests, global = true)]
     pub max_requests: usize,
 

@@ -102,6 +102,16 @@ pub(super) fn telemetry_path(text: &str) -> Result<String, String> {
     }
 }
 
+/// A host name as a `Host` header has it, without its port: in lower case, without a dot at its end.
+pub(super) fn host_name(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+    if plain && !name.is_empty() {
+        return Ok(name);
+    }
+    Err("must be a host name without scheme, port or path, for example gpu-1.example.com".to_owned())
+}
+
 /// Where to listen: a host and a port, or a port on every interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
@@ -149,6 +159,14 @@ impl fmt::Display for Listen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_names_are_plain() {
+        assert_eq!(host_name("GPU-1.example.com."), Ok("gpu-1.example.com".to_owned()));
+        for text in ["", ".", "gpu-1:80", "http://gpu-1", "a/b", "a b", "*.example.com", "[::1]"] {
+            assert_eq!(host_name(text).is_ok(), false, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_exact_and_need_a_unit() {

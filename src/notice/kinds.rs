@@ -106,6 +106,14 @@ pub const TOO_MANY_ENGINES: Kind = Kind {
     action: "Scrape the engines themselves, one exporter for each, instead of a page that gathers them.",
 };
 
+/// A changed web configuration that is not in force. Of this program, and of no upstream.
+pub const CONFIG_RELOAD_REFUSED: Kind = Kind {
+    id: "config-reload-refused",
+    what: "The web configuration was changed, and what was read before stays in force.",
+    why: "Users, certificates and demands are those of before. After a restart it is refused, or asks for less than now.",
+    action: "Correct the file, or restart the exporter if less is to be asked for.",
+};
+
 /// All of them, in the order of the document.
 pub const KINDS: &[&Kind] = &[
     &UNKNOWN_ENGINE,
@@ -121,4 +129,5 @@ pub const KINDS: &[&Kind] = &[
     &TIER_SIZE_MISMATCH,
     &FACTS_NOT_PLACED,
     &TOO_MANY_ENGINES,
+    &CONFIG_RELOAD_REFUSED,
 ];

@@ -44,7 +44,7 @@ pub struct Kind {
 pub struct Notice {
     /// What it is.
     pub kind: &'static Kind,
-    /// Of which upstream: value of the `upstream` label.
+    /// Of which upstream: value of the `upstream` label. Empty where it is of this program.
     pub upstream: String,
     /// What was seen, and of which engine and model. It stays the same from scrape to scrape as long as nothing has changed
     /// that somebody would act upon, so it has no counts in it.
@@ -75,7 +75,8 @@ impl Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Kind { id, what, why, action } = self.kind;
-        writeln!(f, "notice {id} of upstream {}\n  seen     {}", self.upstream, self.seen())?;
+        let of = if self.upstream.is_empty() { String::new() } else { format!(" of upstream {}", self.upstream) };
+        writeln!(f, "notice {id}{of}\n  seen     {}", self.seen())?;
         writeln!(f, "  means    {what}\n  matters  {why}\n  do       {action}")
     }
 }

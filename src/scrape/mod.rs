@@ -25,6 +25,7 @@ use self::target::{Fetch, Target};
 use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
+use crate::log;
 use crate::notice::telling::{Line, Telling};
 use crate::notice::{self, Kind, Notice};
 use crate::own::{self, BUILD, PageFacts, Visit};
@@ -33,6 +34,7 @@ use crate::process::Process;
 use crate::settings::{HostFacts, Settings};
 use crate::status::{self, Exporter, Status, Upstream, engines};
 use crate::upstream::{Client, UpstreamError};
+use crate::web::Reloads;
 
 /// Answers scrapes.
 pub struct Scraper {
@@ -41,6 +43,7 @@ pub struct Scraper {
     settings: Arc<Settings>,
     host: Arc<Host>,
     events: Option<Arc<Events>>,
+    reloads: Option<Reloads>,
     beside: Arc<Beside>,
     telling: Mutex<Telling>,
     process: Process,
@@ -75,6 +78,7 @@ impl Scraper {
             settings: Arc::new(settings),
             host: Arc::new(host),
             events: None,
+            reloads: None,
             beside: Arc::default(),
             telling: Mutex::default(),
             process: Process::own(),
@@ -86,6 +90,12 @@ impl Scraper {
     #[must_use]
     pub fn with_events(self, events: Option<Events>) -> Scraper {
         Scraper { events: events.map(Arc::new), ..self }
+    }
+
+    /// The same with how reading the web configuration again goes.
+    #[must_use]
+    pub fn with_reloads(self, reloads: Option<Reloads>) -> Scraper {
+        Scraper { reloads, ..self }
     }
 
     /// What is scraped, fit for people: names and addresses, the main one first.
@@ -109,7 +119,9 @@ impl Scraper {
         families.extend(events::families::endpoint_families(&self.statuses()));
         families.extend(own::upstream_families(&self.visits(&round, &blend)));
         families.extend(own::process_families(&BUILD, self.started, &self.process.read()));
-        families.push(notice::active(&blend.outcome.notices));
+        families.push(notice::active(&self.notices(&blend)));
+        families.extend(log::families());
+        families.extend(self.reloads.iter().flat_map(Reloads::families));
         let own = Bytes::from(encode(&families));
         let pieces = [&blend.outcome.page[..], &[blend.derived.clone(), own]].concat();
         Answer { up: round.main.result.is_ok() && !blend.broke, pieces }
@@ -128,7 +140,7 @@ impl Scraper {
         });
         Explanation {
             upstreams: seen.collect(),
-            notices: &blend.outcome.notices,
+            notices: &self.notices(&blend),
             explained: view.as_deref().filter(|_| !blend.sources.is_empty()),
             collectors: &self.look().collectors,
             events: self
@@ -155,11 +167,17 @@ impl Scraper {
             time_unix_seconds: now.unwrap_or_default().as_secs_f64(),
             exporter: Exporter::new(&BUILD, self.started, self.settings.correct),
             upstreams: upstreams.collect(),
-            notices: blend.outcome.notices.iter().map(status::Told::new).collect(),
+            notices: self.notices(&blend).iter().map(status::Told::new).collect(),
             engines: self.with_told(view.unwrap_or_default(), &blend),
             event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
             host: status::Host::new(&self.look()),
         }
+    }
+
+    /// What there is to tell of the pages, and of this program. The log hears the latter from where it happens.
+    fn notices(&self, blend: &Blend) -> Vec<Notice> {
+        let own = self.reloads.iter().filter_map(Reloads::notice);
+        blend.outcome.notices.iter().cloned().chain(own).collect()
     }
 
     /// Engines with what their event streams tell.

@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::task::yield_now;
 
-use super::crowd::Turn;
+use super::place::Turn;
 
 /// How much is packed before others have their turn.
 const STEP: usize = 64 * 1024;
@@ -113,7 +113,19 @@ mod tests {
     use std::io::Read;
     use std::task::Waker;
 
-    use crate::web::{Crowd, Limits};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    use crate::web::source::Source;
+    use crate::web::{Crowd, Limits, Place};
+
+    fn here() -> Source {
+        IpAddr::from(Ipv4Addr::LOCALHOST).into()
+    }
+
+    async fn has_none(place: &Place) -> bool {
+        place.turn(Duration::ZERO).await.is_none()
+    }
 
     fn pieces(texts: &[&'static str]) -> Pieces {
         Pieces::from(texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect::<Vec<_>>())
@@ -171,31 +183,31 @@ mod tests {
     #[tokio::test]
     async fn a_packed_answer_keeps_its_turn() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
-        let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        let mut packed = pieces(&["a"]).on(one.turn().unwrap()).packed().await.unwrap();
-        assert!(other.turn().is_none());
+        let (one, other) = (crowd.enter(here()).unwrap(), crowd.enter(here()).unwrap());
+        let mut packed = pieces(&["a"]).on(one.free_turn()).packed().await.unwrap();
+        assert!(has_none(&other).await);
         drop(frame(&mut packed));
-        assert!(other.turn().is_some());
+        assert!(!has_none(&other).await);
     }
 
     #[tokio::test]
     async fn the_turn_ends_when_all_has_gone() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
-        let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        let mut body = pieces(&["a", "b"]).on(one.turn().unwrap());
+        let (one, other) = (crowd.enter(here()).unwrap(), crowd.enter(here()).unwrap());
+        let mut body = pieces(&["a", "b"]).on(one.free_turn());
         let mut sent = frame(&mut body).unwrap();
         drop(body);
         sent.advance(1);
-        assert!(other.turn().is_none(), "the rest is still on its way");
+        assert!(has_none(&other).await, "the rest is still on its way");
         drop(sent);
-        assert!(other.turn().is_some());
+        assert!(!has_none(&other).await);
     }
 
     #[tokio::test]
     async fn an_answer_that_nobody_takes_ends_its_turn() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
-        let (one, other) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        drop(pieces(&["a"]).on(one.turn().unwrap()));
-        assert!(other.turn().is_some());
+        let (one, other) = (crowd.enter(here()).unwrap(), crowd.enter(here()).unwrap());
+        drop(pieces(&["a"]).on(one.free_turn()));
+        assert!(!has_none(&other).await);
     }
 }

@@ -1,15 +1,21 @@
-//! Who is connected, what each is doing, and who has to go when it gets too full.
+//! Who is connected, what each is doing, who has to go when it gets too full, and who is answered next.
 //!
-//! Clients that make us wait (no request yet, or an answer that is not taken) never keep out one that asks: the
-//! one that has waited longest makes room. Only when every place is taken by work of ours is somebody refused.
+//! Clients that make us wait (no request yet, or an answer that is not taken) never keep out one that asks: the source
+//! with most connections makes room, and of its clients the one that has waited longest. Only when every place is taken by
+//! work of ours is somebody refused. Turns to be answered go to the source that has fewest, and never all of them to one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
+
+use super::place::Place;
+use super::source::Source;
 
 /// Time enough to say what one came for.
 const HEARING: Duration = Duration::from_millis(50);
@@ -58,32 +64,42 @@ impl Limits {
 
 /// All connections.
 pub(crate) struct Crowd {
-    limits: Limits,
+    pub(super) limits: Limits,
     places: Mutex<Places>,
 }
 
 #[derive(Default)]
-struct Places {
+pub(super) struct Places {
     next: u64,
-    taken: BTreeMap<u64, Guest>,
+    pub(super) taken: BTreeMap<u64, Guest>,
+    /// Places whose request waits for a turn, in the order in which they came.
+    line: Vec<u64>,
     /// Connections that were closed, or not taken, for want of room.
     closed: u64,
     /// Requests that were refused.
     refused: u64,
 }
 
-struct Guest {
-    doing: Doing,
-    since: Instant,
+pub(super) struct Guest {
+    source: Source,
+    pub(super) doing: Doing,
+    pub(super) since: Instant,
+    /// It has to go.
     leave: Arc<Notify>,
+    /// Its turn has come.
+    called: Arc<Notify>,
+    /// It says no more, though it may still listen: whoever is to hear that when it was answered.
+    pub(super) mute: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+pub(super) enum Doing {
     /// Nothing yet.
     Greeting,
     /// Nothing between two requests.
     Idle,
+    /// It has asked, and waits for a password to be checked or for a turn.
+    Asking,
     /// We work for it, on the turn of this number.
     Answering(u64),
     /// It takes its answer.
@@ -91,11 +107,48 @@ enum Doing {
 }
 
 impl Doing {
-    fn turn(self) -> Option<u64> {
+    pub(super) fn turn(self) -> Option<u64> {
         match self {
-            Doing::Greeting | Doing::Idle => None,
+            Doing::Greeting | Doing::Idle | Doing::Asking => None,
             Doing::Answering(turn) | Doing::Sending(turn) => Some(turn),
         }
+    }
+}
+
+impl Guest {
+    /// Who of a source makes room first; nobody for whom we work. Of those that ask it is who came last: it is at the end of
+    /// every line.
+    fn nuisance(&self, now: Instant) -> Option<(u8, Duration)> {
+        let waited = now - self.since;
+        match self.doing {
+            Doing::Greeting | Doing::Idle => Some((2, waited)),
+            Doing::Asking => Some((1, Duration::MAX - waited)),
+            Doing::Sending(_) => Some((0, waited)),
+            Doing::Answering(_) => None,
+        }
+    }
+}
+
+/// How many turns are taken.
+#[derive(Default)]
+struct Turns {
+    all: usize,
+    by_source: BTreeMap<Source, usize>,
+}
+
+impl Turns {
+    fn of(&self, source: Source) -> usize {
+        self.by_source.get(&source).copied().unwrap_or(0)
+    }
+
+    /// Whether a source has less than its share: a quarter of all turns is kept for others.
+    fn has_room(&self, source: Source, limits: &Limits) -> bool {
+        self.of(source) < limits.requests - limits.requests / 4
+    }
+
+    /// Whether there is one for a source.
+    fn is_for(&self, source: Source, limits: &Limits) -> bool {
+        limits.requests == 0 || (self.all < limits.requests && self.has_room(source, limits))
     }
 }
 
@@ -105,18 +158,17 @@ impl Crowd {
     }
 
     /// A place for a new connection; none when all are taken by work of ours.
-    pub(crate) fn enter(self: &Arc<Crowd>) -> Option<Place> {
+    pub(crate) fn enter(self: &Arc<Crowd>, source: Source) -> Option<Place> {
         let mut places = self.places();
         if places.taken.len() >= self.limits.connections {
             places.tell_closing();
-            if !places.evict(|guest| guest.doing.turn().is_none()) {
-                places.evict(|guest| matches!(guest.doing, Doing::Sending(_))).then_some(())?;
-            }
+            places.make_room(Some(source), |_| true).then_some(())?;
         }
-        let (number, leave) = (places.number(), Arc::new(Notify::new()));
-        let guest = Guest { doing: Doing::Greeting, since: Instant::now(), leave: Arc::clone(&leave) };
+        let (number, leave, called) = (places.number(), Arc::<Notify>::default(), Arc::<Notify>::default());
+        let (leaving, calling) = (Arc::clone(&leave), Arc::clone(&called));
+        let guest = Guest { source, doing: Doing::Greeting, since: Instant::now(), leave, called, mute: None };
         places.taken.insert(number, guest);
-        Some(Place { crowd: Arc::clone(self), number, leave })
+        Some(Place::new(Arc::clone(self), number, source, leaving, calling))
     }
 
     /// Sends away whoever has made us wait longest, for a process that is out of descriptors. That is found out right
@@ -124,7 +176,7 @@ impl Crowd {
     /// before it looks whether there is one. So who has just come stays.
     pub(crate) fn make_room(&self) {
         let mut places = self.places();
-        if places.evict(|guest| guest.doing.turn().is_none() && guest.since.elapsed() >= HEARING) {
+        if places.make_room(None, |guest| guest.doing.turn().is_none() && guest.since.elapsed() >= HEARING) {
             places.tell_closing();
         }
     }
@@ -143,7 +195,7 @@ impl Crowd {
         )
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
+    pub(super) fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,13 +206,104 @@ impl Places {
         self.next
     }
 
-    fn evict(&mut self, which: impl Fn(&Guest) -> bool) -> bool {
-        let longest = self.taken.iter().filter(|(_, guest)| which(guest)).min_by_key(|(_, guest)| guest.since);
-        let Some(number) = longest.map(|(number, _)| *number) else { return false };
+    /// Sends somebody away for a newcomer, of the source that has most connections and somebody who may go.
+    fn make_room(&mut self, newcomer: Option<Source>, may_go: impl Fn(&Guest) -> bool) -> bool {
+        let mut connections = BTreeMap::<Source, usize>::new();
+        let sources = self.taken.values().map(|guest| guest.source).chain(newcomer);
+        sources.for_each(|source| *connections.entry(source).or_default() += 1);
+        let now = Instant::now();
+        let rank = |guest: &Guest| Some((connections.get(&guest.source).copied(), guest.nuisance(now)?));
+        let may_go = self.taken.iter().filter(|(_, guest)| may_go(guest));
+        let ranked = may_go.filter_map(|(number, guest)| Some((rank(guest)?, Reverse(*number))));
+        let worst = ranked.max();
+        worst.inspect(|(_, Reverse(number))| self.send_away(*number)).is_some()
+    }
+
+    fn send_away(&mut self, number: u64) {
         if let Some(guest) = self.taken.remove(&number) {
             guest.leave.notify_one();
         }
-        true
+    }
+
+    /// Leaves by itself.
+    pub(super) fn leave(&mut self, number: u64, limits: &Limits) {
+        self.taken.remove(&number);
+        self.line.retain(|waiting| *waiting != number);
+        self.call(limits);
+    }
+
+    /// Cuts off the answer that has not been taken for longest, if that is too long and gives a place a turn.
+    fn cut_stalled(&mut self, number: u64, limits: &Limits) -> bool {
+        let Some(source) = self.taken.get(&number).map(|guest| guest.source) else { return false };
+        let (turns, now) = (self.turns(), Instant::now());
+        let helps = |guest: &Guest| turns.has_room(source, limits) || guest.source == source;
+        let late = |guest: &Guest| matches!(guest.doing, Doing::Sending(_)) && now - guest.since >= limits.stalled;
+        let stalled = self.taken.iter().filter(|(_, guest)| late(guest) && helps(guest));
+        let longest = stalled.min_by_key(|(_, guest)| guest.since).map(|(number, _)| *number);
+        longest.inspect(|number| self.send_away(*number)).is_some()
+    }
+
+    fn turns(&self) -> Turns {
+        let mut turns = Turns::default();
+        for guest in self.taken.values().filter(|guest| guest.doing.turn().is_some()) {
+            turns.all += 1;
+            *turns.by_source.entry(guest.source).or_default() += 1;
+        }
+        turns
+    }
+
+    /// Gives turns to those who wait, as far as there are any: to the source that has fewest, and there to who came first.
+    pub(super) fn call(&mut self, limits: &Limits) {
+        while !self.line.is_empty() {
+            let turns = self.turns();
+            let waiting = self.line.iter().filter_map(|number| Some((*number, self.taken.get(number)?)));
+            let may = waiting.filter(|(_, guest)| turns.is_for(guest.source, limits));
+            // The first of equals.
+            let Some((number, guest)) = may.min_by_key(|(_, guest)| turns.of(guest.source)) else { return };
+            let called = Arc::clone(&guest.called);
+            self.line.retain(|waiting| *waiting != number);
+            self.begin(number);
+            called.notify_one();
+        }
+    }
+
+    /// Lines up for a turn. A place that does is called at once if there is one.
+    pub(super) fn line_up(&mut self, number: u64, limits: &Limits) {
+        if !self.line.contains(&number) {
+            self.line.push(number);
+        }
+        self.call(limits);
+        if self.line.contains(&number) && self.cut_stalled(number, limits) {
+            self.call(limits);
+        }
+    }
+
+    /// Gives up waiting for a turn.
+    pub(super) fn give_up(&mut self, number: u64, limit: usize) {
+        self.line.retain(|waiting| *waiting != number);
+        self.tell_refusing(limit);
+    }
+
+    /// A turn, whether there is one or not.
+    pub(super) fn begin(&mut self, number: u64) -> u64 {
+        let turn = self.number();
+        self.change(number, Doing::Answering(turn));
+        turn
+    }
+
+    /// The turn that a place has.
+    pub(super) fn turn_of(&self, number: u64) -> Option<u64> {
+        self.taken.get(&number).and_then(|guest| guest.doing.turn())
+    }
+
+    /// A turn is over.
+    pub(super) fn end(&mut self, number: u64, limits: &Limits) {
+        self.change(number, Doing::Idle);
+        // Whoever said no more wants to hear that all was said to it.
+        if let Some(waker) = self.taken.get_mut(&number).and_then(|guest| guest.mute.take()) {
+            waker.wake();
+        }
+        self.call(limits);
     }
 
     fn tell_refusing(&mut self, limit: usize) {
@@ -180,211 +323,13 @@ impl Places {
         self.closed += 1;
     }
 
-    fn change(&mut self, number: u64, doing: Doing) {
+    pub(super) fn change(&mut self, number: u64, doing: Doing) {
         if let Some(guest) = self.taken.get_mut(&number) {
             (guest.doing, guest.since) = (doing, Instant::now());
         }
     }
 }
 
-/// A connection's place. Dropping it leaves.
-pub(crate) struct Place {
-    crowd: Arc<Crowd>,
-    number: u64,
-    leave: Arc<Notify>,
-}
-
-impl Place {
-    /// Returns when the connection has to go, with the reason.
-    pub(crate) async fn over(&self) -> &'static str {
-        tokio::select! {
-            () = self.leave.notified() => "it made room for another",
-            reason = self.overdue() => reason,
-        }
-    }
-
-    async fn overdue(&self) -> &'static str {
-        loop {
-            let (deadline, reason) = self.deadline();
-            if deadline <= Instant::now() {
-                return reason;
-            }
-            sleep_until(deadline).await;
-        }
-    }
-
-    /// When what it does now has taken too long. Looked at again then: it may do something else by that time.
-    fn deadline(&self) -> (Instant, &'static str) {
-        let (limits, places) = (&self.crowd.limits, self.crowd.places());
-        let Some(guest) = places.taken.get(&self.number) else {
-            return (Instant::now() + limits.idle, "it made room for another");
-        };
-        match guest.doing {
-            Doing::Greeting => (guest.since + limits.greeting, "it sent no request"),
-            Doing::Idle => (guest.since + limits.idle, "it sent no further request"),
-            // Our own deadlines bound the work; the pause until the next look is as good as any.
-            Doing::Answering(_) => (Instant::now() + limits.sending, "its answer took too long"),
-            Doing::Sending(_) => (guest.since + limits.sending, "it did not take its answer"),
-        }
-    }
-
-    /// A turn to be answered; none while there are as many as may be.
-    pub(crate) fn turn(&self) -> Option<Turn> {
-        let (limits, mut places) = (&self.crowd.limits, self.crowd.places());
-        let others =
-            places.taken.iter().filter(|(number, guest)| **number != self.number && guest.doing.turn().is_some());
-        if limits.requests > 0 && others.count() >= limits.requests {
-            let (now, stalled) = (Instant::now(), limits.stalled);
-            let late = |guest: &Guest| matches!(guest.doing, Doing::Sending(_)) && now - guest.since >= stalled;
-            if !places.evict(late) {
-                places.tell_refusing(limits.requests);
-                return None;
-            }
-        }
-        drop(places);
-        Some(self.free_turn())
-    }
-
-    /// A turn for an answer that costs nothing: there is always one.
-    pub(crate) fn free_turn(&self) -> Turn {
-        let mut places = self.crowd.places();
-        let turn = places.number();
-        places.change(self.number, Doing::Answering(turn));
-        Turn { crowd: Arc::clone(&self.crowd), place: self.number, turn }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.crowd.places().taken.remove(&self.number);
-    }
-}
-
-/// The right to be answered. It ends when it is dropped: with the last byte of the answer.
-pub(crate) struct Turn {
-    crowd: Arc<Crowd>,
-    place: u64,
-    turn: u64,
-}
-
-impl Turn {
-    /// The answer is made; from here on the client makes the pace.
-    pub(crate) fn sending(&self) {
-        self.change(Doing::Sending(self.turn));
-    }
-
-    fn change(&self, doing: Doing) {
-        let mut places = self.crowd.places();
-        // A client may ask again before the last byte of its former answer has gone.
-        if places.taken.get(&self.place).is_some_and(|guest| guest.doing.turn() == Some(self.turn)) {
-            places.change(self.place, doing);
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.change(Doing::Idle);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn crowd(connections: usize, requests: usize) -> Arc<Crowd> {
-        Crowd::new(Limits { connections, requests, ..Limits::default() })
-    }
-
-    fn doing(place: &Place) -> Option<Doing> {
-        place.crowd.places().taken.get(&place.number).map(|guest| guest.doing)
-    }
-
-    async fn pass(seconds: u64) {
-        tokio::time::advance(Duration::from_secs(seconds)).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn whoever_waits_longest_makes_room() {
-        let crowd = crowd(2, 2);
-        let first = crowd.enter().unwrap();
-        pass(1).await;
-        let second = crowd.enter().unwrap();
-        let turn = first.turn().unwrap();
-        assert!(crowd.enter().is_some(), "the second has to go, though the first came earlier");
-        assert_eq!((doing(&second), doing(&first)), (None, Some(Doing::Answering(turn.turn))));
-        assert_eq!(second.over().await, "it made room for another");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nobody_is_sent_away_while_we_work_for_him() {
-        let crowd = crowd(1, 0);
-        let first = crowd.enter().unwrap();
-        let turn = first.turn().unwrap();
-        assert!(crowd.enter().is_none());
-        turn.sending();
-        let second = crowd.enter();
-        assert!(second.is_some() && doing(&first).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_stalled_answer_gives_its_turn_to_a_request() {
-        let crowd = crowd(10, 1);
-        let (slow, quick) = (crowd.enter().unwrap(), crowd.enter().unwrap());
-        let turn = slow.turn().unwrap();
-        assert!(quick.turn().is_none(), "we work for the slow one");
-        turn.sending();
-        assert!(quick.turn().is_none(), "it has hardly begun to read");
-        pass(1).await;
-        assert!(quick.turn().is_some());
-        assert_eq!(slow.over().await, "it made room for another");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_turn_ends_with_itself_and_not_with_the_one_before() {
-        let crowd = crowd(10, 1);
-        let place = crowd.enter().unwrap();
-        let former = place.turn().unwrap();
-        former.sending();
-        let next = place.turn().unwrap();
-        drop(former);
-        assert_eq!(doing(&place), Some(Doing::Answering(next.turn)));
-        drop(next);
-        assert_eq!(doing(&place), Some(Doing::Idle));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_kind_of_waiting_has_its_own_end() {
-        let crowd = crowd(10, 10);
-        let began = Instant::now();
-        let place = crowd.enter().unwrap();
-        assert_eq!((place.over().await, began.elapsed().as_secs()), ("it sent no request", 10));
-        drop(place.turn().unwrap());
-        let began = Instant::now();
-        assert_eq!((place.over().await, began.elapsed().as_secs()), ("it sent no further request", 75));
-        let turn = place.turn().unwrap();
-        turn.sending();
-        let began = Instant::now();
-        assert_eq!((place.over().await, began.elapsed().as_secs()), ("it did not take its answer", 60));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn work_of_ours_is_not_overdue() {
-        let place = crowd(10, 10).enter().unwrap();
-        let _turn = place.turn().unwrap();
-        tokio::select! {
-            reason = place.over() => panic!("{reason}"),
-            () = tokio::time::sleep(Duration::from_secs(1000)) => {}
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn leaving_frees_the_place() {
-        let crowd = crowd(1, 1);
-        for _ in 0..10 {
-            let place = crowd.enter().unwrap();
-            place.turn().unwrap().sending();
-        }
-        assert_eq!(crowd.places().taken.len(), 0);
-    }
-}
+#[path = "crowd_tests.rs"]
+mod tests;

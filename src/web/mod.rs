@@ -5,18 +5,28 @@
 //! ```text
 //! --web.config.file ─► yaml ─► section ─► config   pure: text to what can only be right
 //!                                 └─► tls, users   with the files it names
-//!                                       └─► keeper what is in force, read again on change
+//!                                       └─► keeper what is in force, read again on change (demands: never for less)
 //! connection ─► crowd ─► request ─► turn ─► body   nobody who makes us wait keeps out one who asks
+//!     (half)          └─► names                    a stranger's name for a listener on loopback
+//!                     └─► users ─► hashing         passwords wait in line, and addresses take turns
 //! ```
 
 mod body;
 mod coding;
 mod config;
 mod crowd;
+mod demands;
 mod files;
+mod half;
+mod hashing;
 mod keeper;
+mod names;
+mod place;
+mod reload;
 mod section;
+mod source;
 mod tls;
+mod turns;
 mod users;
 mod yaml;
 
@@ -24,10 +34,15 @@ pub use coding::Compression;
 pub use config::{ClientAuth, Config, Tls};
 pub use crowd::Limits;
 pub use keeper::{Keeper, Protection, WebError};
+pub use names::Names;
+pub use reload::{DESCS, Reload, Reloads};
 pub use section::Located;
+pub use source::Source;
 pub use users::{Hash, HashError, Users, Verdict};
 pub use yaml::Fault;
 
 pub(crate) use body::Pieces;
 pub(crate) use coding::asks_for_gzip;
-pub(crate) use crowd::{Crowd, Place};
+pub(crate) use crowd::Crowd;
+pub(crate) use half::HalfClose;
+pub(crate) use place::Place;

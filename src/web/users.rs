@@ -1,8 +1,7 @@
 //! Who may come in: names with bcrypt hashes.
 //!
-//! A hash takes a tenth of a second of CPU, so it is worked out on a thread of its own, one at a time, and a
-//! password that was right is remembered as a keyed digest for as long as this set of users is in use. An unknown
-//! name takes as long as a wrong password.
+//! A hash takes a tenth of a second of CPU and more, so a password that was right is remembered as a keyed digest for as long
+//! as its user's hash stays what it is. Every refusal takes as long as every other: nobody learns from it which names exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
-use ring::{hmac, rand};
-use tokio::sync::Semaphore;
 
-/// Requests that wait for a hash. Prometheus' own are remembered after their first and never wait.
-const QUEUE: usize = 64;
+use super::hashing::{Check, Digest, Hashing};
+use super::source::Source;
 
 /// A bcrypt hash. It has no way out: neither Debug nor an error shows it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Hash(String);
+pub struct Hash {
+    text: String,
+    cost: u32,
+}
 
 /// Why a text is no hash to work with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,18 @@ impl Hash {
     pub fn parse(text: &str) -> Result<Hash, HashError> {
         let parts: bcrypt::HashParts = text.parse().map_err(|_| HashError::Malformed)?;
         match parts.get_cost() {
-            4..=Hash::COSTLIEST => Ok(Hash(text.to_owned())),
+            cost @ 4..=Hash::COSTLIEST => Ok(Hash { text: text.to_owned(), cost }),
             17..=31 => Err(HashError::Expensive),
             _ => Err(HashError::Malformed),
         }
     }
 
-    fn fits(&self, password: &[u8]) -> bool {
-        bcrypt::verify(password, &self.0).unwrap_or(false)
+    pub(super) fn fits(&self, password: &[u8]) -> bool {
+        bcrypt::verify(password, &self.text).unwrap_or(false)
+    }
+
+    pub(super) fn cost(&self) -> u32 {
+        self.cost
     }
 }
 
@@ -64,43 +68,53 @@ pub enum Verdict {
     Granted,
     /// It said nothing, or something wrong.
     Denied,
-    /// Too many passwords wait to be checked.
+    /// Its client has gone, and too many of those wait.
     Busy,
 }
 
 /// A set of users.
 pub struct Users {
-    accounts: BTreeMap<String, Account>,
-    key: hmac::Key,
-    queue: Semaphore,
-    hashing: Arc<Semaphore>,
+    accounts: BTreeMap<String, Arc<Account>>,
+    hashing: Arc<Hashing>,
 }
 
-struct Account {
-    hash: Hash,
+/// One user.
+pub(super) struct Account {
+    pub(super) hash: Hash,
     /// Digest of the password that was right last.
-    proven: Mutex<Option<hmac::Tag>>,
+    proven: Mutex<Option<Digest>>,
+}
+
+impl Account {
+    pub(super) fn prove(&self, digest: Digest) {
+        *self.proven.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
+    }
+
+    /// Digests are keyed, so how long it takes to compare them tells nothing.
+    pub(super) fn is_proven(&self, digest: &Digest) -> bool {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(digest)
+    }
 }
 
 /// What a client claims.
-struct Claim {
-    user: String,
-    password: Vec<u8>,
+pub(super) struct Claim {
+    pub(super) user: String,
+    pub(super) password: Vec<u8>,
 }
 
 impl Users {
-    /// A set with nothing remembered.
-    ///
-    /// # Errors
-    /// The system has no random bytes for the key of the digests.
-    pub fn new(users: Vec<(String, Hash)>) -> Result<Users, ring::error::Unspecified> {
-        let account = |hash| Account { hash, proven: Mutex::default() };
-        Ok(Users {
-            accounts: users.into_iter().map(|(name, hash)| (name, account(hash))).collect(),
-            key: hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())?,
-            queue: Semaphore::new(QUEUE),
-            hashing: Arc::new(Semaphore::new(1)),
-        })
+    /// Nobody yet, with the line in which all who come later wait.
+    pub(super) fn nobody(hashing: Arc<Hashing>) -> Users {
+        Users { accounts: BTreeMap::new(), hashing }
+    }
+
+    /// The set after this one. What was remembered of a user stays, unless its hash is another.
+    pub(super) fn followed_by(&self, users: Vec<(String, Hash)>) -> Users {
+        let account = |(name, hash): (String, Hash)| {
+            let before = self.accounts.get(&name).filter(|account| account.hash == hash).cloned();
+            (name, before.unwrap_or_else(|| Arc::new(Account { hash, proven: Mutex::default() })))
+        };
+        Users { accounts: users.into_iter().map(account).collect(), hashing: Arc::clone(&self.hashing) }
     }
 
     /// How many there are; without any, everybody may come in.
@@ -108,46 +122,19 @@ impl Users {
         self.accounts.len()
     }
 
-    /// Whether the `Authorization` header lets a request in.
-    pub async fn check(&self, authorization: Option<&HeaderValue>) -> Verdict {
-        let Some(first) = self.accounts.values().next() else { return Verdict::Granted };
+    /// Whether the `Authorization` header of a client at `source` lets its request in. `gone` ends when the client has gone.
+    pub(crate) async fn check(
+        &self,
+        authorization: Option<&HeaderValue>,
+        source: Source,
+        gone: impl Future<Output = ()>,
+    ) -> Verdict {
+        let costs = self.accounts.values().map(|account| account.hash.cost());
+        let Some(cost) = costs.max() else { return Verdict::Granted };
         let Some(claim) = authorization.and_then(claim) else { return Verdict::Denied };
-        let account = self.accounts.get(&claim.user);
-        if self.is_proven(account, &claim) {
-            return Verdict::Granted;
-        }
-        let Ok(_place) = self.queue.try_acquire() else { return Verdict::Busy };
-        let Ok(turn) = Arc::clone(&self.hashing).acquire_owned().await else { return Verdict::Busy };
-        // Several clients with one password come at once after a start.
-        if self.is_proven(account, &claim) {
-            return Verdict::Granted;
-        }
-        let digest = hmac::sign(&self.key, &claim.digested());
-        let hash = account.unwrap_or(first).hash.clone();
-        let hashed = tokio::task::spawn_blocking(move || {
-            let fits = hash.fits(&claim.password);
-            // Only now: a client that went away must not make room for a second hash beside the first.
-            drop(turn);
-            fits
-        });
-        match (hashed.await, account) {
-            (Ok(true), Some(account)) => {
-                *account.proven.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
-                Verdict::Granted
-            }
-            _ => Verdict::Denied,
-        }
-    }
-
-    fn is_proven(&self, account: Option<&Account>, claim: &Claim) -> bool {
-        let proven = account.and_then(|account| *account.proven.lock().unwrap_or_else(PoisonError::into_inner));
-        proven.is_some_and(|tag| hmac::verify(&self.key, &claim.digested(), tag.as_ref()).is_ok())
-    }
-}
-
-impl Claim {
-    fn digested(&self) -> Vec<u8> {
-        [self.user.as_bytes(), b":", &self.password].concat()
+        let (digest, account) = (self.hashing.digest(&claim), self.accounts.get(&claim.user).cloned());
+        let check = Check { claim, digest, account, cost };
+        if check.is_proven() { Verdict::Granted } else { self.hashing.check(check, source, gone).await }
     }
 }
 
@@ -162,6 +149,9 @@ fn claim(header: &HeaderValue) -> Option<Claim> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
 
     /// "fakepassword", as the toolkit's sources say of it.
@@ -171,43 +161,77 @@ mod tests {
         HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(text))).unwrap()
     }
 
-    fn users() -> Users {
-        Users::new(vec![("prom".to_owned(), Hash::parse(FAKE).unwrap())]).unwrap()
+    fn nobody() -> Users {
+        Users::nobody(Arc::new(Hashing::new().unwrap()))
+    }
+
+    fn prom() -> Vec<(String, Hash)> {
+        vec![("prom".to_owned(), Hash::parse(FAKE).unwrap())]
+    }
+
+    async fn check(users: &Users, header: Option<&HeaderValue>) -> Verdict {
+        users.check(header, IpAddr::from(Ipv4Addr::LOCALHOST).into(), pending()).await
+    }
+
+    fn proven(users: &Users, text: &str) -> bool {
+        let claim = claim(&header(text)).unwrap();
+        users.accounts["prom"].is_proven(&users.hashing.digest(&claim))
     }
 
     #[tokio::test]
     async fn the_right_password_comes_in_and_is_remembered() {
-        let users = users();
-        assert_eq!(users.check(Some(&header("prom:fakepassword"))).await, Verdict::Granted);
-        // No hash can be worked out any more: what comes in now was remembered.
-        users.hashing.close();
-        assert_eq!(users.check(Some(&header("prom:fakepassword"))).await, Verdict::Granted);
-        assert_eq!(users.check(Some(&header("prom:fakepassworD"))).await, Verdict::Busy);
-        assert_eq!(users.check(Some(&header("pro:mfakepassword"))).await, Verdict::Busy);
+        let users = nobody().followed_by(prom());
+        assert!(!proven(&users, "prom:fakepassword"));
+        assert_eq!(check(&users, Some(&header("prom:fakepassword"))).await, Verdict::Granted);
+        assert!(proven(&users, "prom:fakepassword"));
+        assert!(!proven(&users, "prom:fakepassworD") && !proven(&users, "pro:mfakepassword"));
+        assert_eq!(check(&users, Some(&header("prom:fakepassworD"))).await, Verdict::Denied);
+    }
+
+    #[tokio::test]
+    async fn who_is_remembered_stays_so_while_the_hash_is_the_same() {
+        let users = nobody().followed_by(prom());
+        assert_eq!(check(&users, Some(&header("prom:fakepassword"))).await, Verdict::Granted);
+        let other = ("other".to_owned(), Hash::parse(FAKE).unwrap());
+        let users = users.followed_by([prom(), vec![other]].concat());
+        assert!(proven(&users, "prom:fakepassword"));
+        let renewed = FAKE.replace("/LDeSi", "/LEeSi");
+        let users = users.followed_by(vec![("prom".to_owned(), Hash::parse(&renewed).unwrap())]);
+        assert!(!proven(&users, "prom:fakepassword"));
+        assert_eq!(check(&users, Some(&header("prom:fakepassword"))).await, Verdict::Denied);
     }
 
     #[tokio::test]
     async fn everything_else_does_not() {
-        let users = users();
+        let users = nobody().followed_by(prom());
         for text in ["prom:wrong", "other:fakepassword", "prom:", ":", "prom:fakepassword2"] {
-            assert_eq!(users.check(Some(&header(text))).await, Verdict::Denied, "{text}");
+            assert_eq!(check(&users, Some(&header(text))).await, Verdict::Denied, "{text}");
         }
-        assert_eq!(users.check(None).await, Verdict::Denied);
+        assert_eq!(check(&users, None).await, Verdict::Denied);
         for text in ["Basic", "Basic !", "Bearer cHJvbTpmYWtlcGFzc3dvcmQ=", "Basic cHJvbQ==", ""] {
-            assert_eq!(users.check(Some(&HeaderValue::from_static(text))).await, Verdict::Denied, "{text}");
+            assert_eq!(check(&users, Some(&HeaderValue::from_static(text))).await, Verdict::Denied, "{text}");
         }
     }
 
     #[tokio::test]
     async fn without_users_everybody_comes_in() {
-        assert_eq!(Users::new(Vec::new()).unwrap().check(None).await, Verdict::Granted);
+        assert_eq!(check(&nobody(), None).await, Verdict::Granted);
     }
 
+    /// The client has gone before its turn: the hash is worked out nevertheless.
     #[tokio::test]
-    async fn a_full_queue_is_said_at_once() {
-        let users = users();
-        let _all = users.queue.try_acquire_many(u32::try_from(QUEUE).unwrap()).unwrap();
-        assert_eq!(users.check(Some(&header("prom:x"))).await, Verdict::Busy);
+    async fn a_turn_is_kept() {
+        let users = nobody().followed_by(prom());
+        let right = header("prom:fakepassword");
+        let source = IpAddr::from(Ipv4Addr::LOCALHOST).into();
+        tokio::select! {
+            biased;
+            verdict = users.check(Some(&right), source, pending()) => panic!("too soon: {verdict:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+        while !proven(&users, "prom:fakepassword") {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
     }
 
     #[test]

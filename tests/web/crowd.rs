@@ -1,14 +1,14 @@
 //! Limits: many at a time, and clients that make others wait.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::PAGE;
 use crate::support::PATIENCE;
-use crate::support::client::{get, get_aside, receive, send};
+use crate::support::client::{get, get_aside, get_with, receive, send};
 use crate::support::exporter::Exporter;
 use crate::support::until;
 use crate::support::upstream::{Gate, Step, Upstream, ok};
@@ -26,9 +26,11 @@ fn more_requests_than_allowed_are_refused_and_the_others_answered() {
     let upstream = Upstream::start(move |_| vec![Step::Wait(shut.clone()), ok(PAGE)]);
     let exporter = Exporter::start(&upstream.url(), &["--web.max-requests=2", "--upstream.timeout=20s"]);
     let waiting: Vec<_> = (0..2).map(|_| send(exporter.address, "GET", "/metrics", &[])).collect();
-    until("two requests are being answered", || get(exporter.address, "/").status == 503);
+    // One that has little time waits little for a turn.
+    let hurried = |path| get_with(exporter.address, path, &["X-Prometheus-Scrape-Timeout-Seconds: 0.6"]);
+    until("two requests are being answered", || hurried("/").status == 503);
     assert_eq!(get(exporter.address, "/-/healthy").status, 200, "a probe is no request too many");
-    let refused = get(exporter.address, "/metrics");
+    let refused = hurried("/metrics");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(refused.body, "2 requests are being answered already; try again, or raise --web.max-requests\n");
     gate.open();
@@ -168,4 +170,102 @@ fn nothing_large_is_taken_in() {
         assert!(answer.starts_with(expected), "{:.80}\n{answer}", request);
     }
     prompt(&exporter);
+}
+
+/// So many clients ask again as soon as they are answered, at the address of this number, until it is dropped.
+struct Quick {
+    done: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    answered: Arc<AtomicUsize>,
+}
+
+impl Quick {
+    fn start(clients: usize, from: u8, target: SocketAddr) -> Quick {
+        let (done, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let client = |_| {
+            let (done, answered) = (Arc::clone(&done), Arc::clone(&answered));
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let mut stream = connect_from(from, target);
+                    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+                    // It may be sent away for others.
+                    let _ = stream.read_to_end(&mut Vec::new());
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        Quick { threads: (0..clients).map(client).collect(), done, answered }
+    }
+}
+
+impl Drop for Quick {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        // They only end.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn connect_from(address: u8, target: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from(([127, 0, 0, address], 0)))?;
+        socket.connect(target).await?.into_std()
+    });
+    let stream = stream.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn many_quick_clients_starve_nobody_at_their_address_nor_at_another() {
+    // Each fetch takes a while, so that all turns are taken at all times.
+    let upstream = Upstream::start(|_| vec![Step::Trickle(b"H".to_vec(), Duration::from_millis(30)), rest_of(PAGE)]);
+    let exporter = Exporter::start(&upstream.url(), &[]);
+    for from in [1, 2] {
+        let quick = Quick::start(45, from, exporter.address);
+        until("they are served", || quick.answered.load(Ordering::Relaxed) > 100);
+        for _ in 0..20 {
+            let answer = get(exporter.address, "/metrics");
+            assert!(answer.status == 200 && answer.body.starts_with(PAGE), "{answer:?}");
+        }
+    }
+}
+
+/// An answer whose first byte has been sent.
+fn rest_of(page: &str) -> Step {
+    match ok(page) {
+        Step::Send(bytes) => Step::Send(bytes[1..].to_vec()),
+        other => other,
+    }
+}
+
+#[test]
+fn a_client_that_has_said_all_gets_its_answer() {
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let upstream = Upstream::start(move |_| vec![Step::Wait(shut.clone()), ok(PAGE)]);
+    let exporter = Exporter::start(&upstream.url(), &["--upstream.timeout=20s"]);
+    let half = |requests: &str| {
+        let mut stream = TcpStream::connect(exporter.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(requests.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        stream
+    };
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let (one, two) = (half(request), half(&request.repeat(2)));
+    let old = half("GET /metrics HTTP/1.0\r\n\r\n");
+    until("the fetch is under way", || !upstream.requests().is_empty());
+    gate.open();
+    let began = Instant::now();
+    for (mut stream, answers) in [(one, 1), (two, 2), (old, 1)] {
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!((said.matches("HTTP/1.").count(), said.matches(PAGE).count()), (answers, answers), "{said}");
+    }
+    // And then the connection ends, without waiting for a request that cannot come.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

@@ -69,3 +69,18 @@ impl Running {
         self.exporter.log().iter().filter(|line| line.contains(text)).count()
     }
 }
+
+/// Sends SIGHUP.
+pub fn hang_up(exporter: &Exporter) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(exporter.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+}
+
+/// CPU time that a program has used, in seconds.
+pub fn cpu_seconds(exporter: &Exporter) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", exporter.pid())).unwrap();
+    // Behind the name in parentheses come the fields from the third on; the 14th and 15th are ticks.
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks: f64 = fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}

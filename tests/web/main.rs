@@ -8,10 +8,15 @@
 #[path = "../support/program/mod.rs"]
 mod support;
 
+mod attack;
 mod authority;
 mod config;
 mod crowd;
+mod guessing;
 mod home;
+mod names;
+mod prometheus;
+mod reload;
 mod tls;
 mod users;
 

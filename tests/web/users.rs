@@ -11,7 +11,7 @@ use crate::support::client::{Answer, get_with, send};
 use crate::support::until;
 use crate::{COLON, PAGE, SECOND, SESAME, SLOW};
 
-fn authorization(user: &str, password: &str) -> String {
+pub fn authorization(user: &str, password: &str) -> String {
     format!("Authorization: Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 

@@ -1,17 +1,41 @@
 //! How a log line is written: one event a line on standard error, as logfmt or JSON.
 //!
-//! Values may come from the network, so control bytes are escaped in both.
+//! Values may come from the network, so control bytes are escaped in both. Whoever reads may stall, so lines go through a
+//! bounded queue: nothing that serves waits for a terminal, a pipe or a collector.
+
+mod queue;
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use clap::ValueEnum;
+use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+
+use self::queue::Queue;
+use crate::family::{Desc, Family};
+
+/// How long the end of the program waits for who reads the log.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// The one log of this process.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// `kvtier_log_dropped_lines_total`.
+pub const DROPPED_LINES: Desc = Desc::counter(
+    "kvtier_log_dropped_lines_total",
+    "Log lines of this exporter that did not reach their reader: it took none for too long, or standard error could not be written.",
+);
 
 /// The notation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,19 +48,78 @@ pub enum Format {
 
 /// Starts logging. Later calls do nothing.
 pub fn init(format: Format, level: Level) {
+    let queue = QUEUE.get_or_init(Queue::default);
+    // A descriptor of our own: whoever stalls in a write to it holds no lock of the standard library.
+    let out = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let write = move || match out {
+        Ok(mut file) => queue.write_to(&mut file, |lines| missing(format, lines)),
+        Err(_) => queue.write_to(&mut io::stderr(), |lines| missing(format, lines)),
+    };
+    if let Err(error) = thread::Builder::new().name("log".to_owned()).spawn(write) {
+        // The last that is heard of the log.
+        eprintln!("kvtier-exporter: there is no thread for the log: {error}");
+    }
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
-        // Where nobody reads our log any more, telling of it on the same stream would be a panic.
+        // Telling of it on the same stream helps nobody.
         .log_internal_errors(false);
     let started = match format {
-        Format::Logfmt => builder.event_format(Logfmt).with_writer(io::stderr).try_init(),
+        Format::Logfmt => builder.event_format(Logfmt).with_writer(|| Line(queue)).try_init(),
         Format::Json => {
             let builder = builder.json().flatten_event(true).with_target(false);
-            builder.with_writer(|| PlainJson(io::stderr())).try_init()
+            builder.with_writer(|| PlainJson(Line(queue))).try_init()
         }
     };
     // The only error is that somebody else has started it.
     drop(started);
+    // The default hook writes by itself, and would wait for the reader.
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task broke: this is a fault of the exporter")));
+}
+
+/// What the log counts of itself.
+pub fn families() -> Vec<Family> {
+    vec![Family::single(DROPPED_LINES, QUEUE.get().map_or(0, Queue::dropped) as f64)]
+}
+
+/// The last words of the program: a line as it is, behind all others. They wait for a reader, but not for ever.
+pub fn end(words: Option<&str>) {
+    match (QUEUE.get(), words) {
+        (Some(queue), words) => {
+            words.into_iter().for_each(|words| queue.put(format!("{words}\n").as_bytes()));
+            queue.flush(FLUSH);
+        }
+        // Nothing was started, so nobody serves: whoever called the program may take the time.
+        (None, Some(words)) => eprintln!("{words}"),
+        (None, None) => {}
+    }
+}
+
+/// The line that stands where lines are missing.
+fn missing(format: Format, lines: u64) -> String {
+    const WHAT: &str = "lines are missing here: nobody took them in time, or they could not be written";
+    let mut time = String::new();
+    // Writing to a String cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    match format {
+        Format::Logfmt => format!("ts={time} level=error msg={} lines={lines}\n", Quoted(WHAT)),
+        Format::Json => {
+            format!("{}\n", json!({"timestamp": time, "level": "ERROR", "message": WHAT, "lines": lines}))
+        }
+    }
+}
+
+/// Puts a line into the queue. Each event comes in one piece.
+struct Line(&'static Queue);
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.put(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes an event as logfmt.
