@@ -23,7 +23,7 @@ use program::until;
 use publisher::{Publisher, Replay};
 
 /// What is said of the tier at one scrape.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Said {
     /// Chunks at least and at most.
     chunks: (Option<f64>, Option<f64>),

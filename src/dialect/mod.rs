@@ -52,7 +52,7 @@ pub struct Dialect {
     pub reads: &'static [&'static str],
     /// Whose engines these families tell of.
     pub kind: Kind,
-    /// Those of them that every engine shows: their labels tell engines apart. See [`identity`].
+    /// Those of them that every engine shows: their labels tell engines apart. See the module `identity`.
     pub identity: &'static [&'static str],
     /// Labels of those of them that have some, and what tells no engines apart.
     pub declared: &'static [(&'static str, Declared)],

@@ -224,8 +224,8 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 /// Nothing counts resets of the tier. These are the calls and states that may have caused one. A call that sends the
 /// engine to sleep is counted twice from 0.32 on.
 fn resets(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    let seen: [(&str, fn(&Sample<'_>) -> Option<ResetCall>); 2] =
-        [(HTTP_REQUESTS, reset_call), (SLEEP_OPERATIONS, sleep_operation)];
+    type Seen = fn(&Sample<'_>) -> Option<ResetCall>;
+    let seen: [(&str, Seen); 2] = [(HTTP_REQUESTS, reset_call), (SLEEP_OPERATIONS, sleep_operation)];
     for (name, seen) in seen {
         let whose = Whose::of(snapshot, Kind::Vllm, name);
         for sample in page.samples(name).iter().filter(|sample| sample.value > 0.0) {

@@ -23,7 +23,7 @@ pub(super) struct Resets {
 impl Resets {
     /// So many resets a page may count when the stream has shown so many clears, at this time.
     pub(super) fn announced(&self, clears: u64, now: f64) -> f64 {
-        self.counted + self.to_spare(clears, now) as f64
+        self.counted + self.unclaimed(clears, now) as f64
     }
 
     /// Takes in what page and stream have counted by now. Whether the page has counted more than was announced.
@@ -31,14 +31,14 @@ impl Resets {
         let doubt = counted > self.announced(clears, now);
         // The counters of an engine that restarts begin anew.
         let risen = (counted - self.counted).max(0.0) as u64;
-        let spare = self.to_spare(clears, now).saturating_sub(risen);
+        let spare = self.unclaimed(clears, now).saturating_sub(risen);
         let seen = if clears == self.clears { self.seen } else { now };
         let owed = doubt || self.owed && clears == self.clears;
         *self = Resets { counted, clears, spare, seen, owed };
         doubt
     }
 
-    fn to_spare(&self, clears: u64, now: f64) -> u64 {
+    fn unclaimed(&self, clears: u64, now: f64) -> u64 {
         let before = if now - self.seen > ANSWERED { 0 } else { self.spare };
         before + self.come(clears)
     }

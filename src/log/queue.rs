@@ -131,7 +131,7 @@ mod tests {
             // Without orders it stalls for good.
             let Ok(order) = self.orders.recv() else {
                 loop {
-                    thread::park()
+                    thread::park();
                 }
             };
             order.map(|()| {

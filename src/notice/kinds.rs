@@ -114,6 +114,14 @@ pub const CONFIG_RELOAD_REFUSED: Kind = Kind {
     action: "Correct the file, or restart the exporter if less is to be asked for.",
 };
 
+/// An upstream whose certificate nobody looks at.
+pub const SKIP_VERIFY: Kind = Kind {
+    id: "upstream-insecure-skip-verify",
+    what: "The upstream is asked over TLS, and nobody looks at its certificate (--upstream.insecure-skip-verify).",
+    why: "Anybody on the way may answer in its place, and read what is asked.",
+    action: "Name the server's certificate, or that of its authority, with --upstream.ca-file, and leave the flag out.",
+};
+
 /// All of them, in the order of the document.
 pub const KINDS: &[&Kind] = &[
     &UNKNOWN_ENGINE,
@@ -130,4 +138,5 @@ pub const KINDS: &[&Kind] = &[
     &FACTS_NOT_PLACED,
     &TOO_MANY_ENGINES,
     &CONFIG_RELOAD_REFUSED,
+    &SKIP_VERIFY,
 ];

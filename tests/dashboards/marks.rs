@@ -36,7 +36,7 @@ fn marks(board: &Board, prometheus: &Prometheus) -> Vec<(String, String)> {
 fn a_reset_of_the_gpu_pool_has_another_mark_than_one_of_the_tier() {
     let reset = Arc::new(AtomicUsize::new(0));
     let now = Arc::clone(&reset);
-    let upstream = Upstream::start(move |_| vec![ok(&page(now.load(Relaxed)))]);
+    let upstream = Upstream::start(move |_| vec![ok(page(now.load(Relaxed)))]);
     let prometheus = Prometheus::running(&json!({
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
         "scrape_configs": [{"job_name": "kvtier", "static_configs": [{"targets": [upstream.address.to_string()]}]}],

@@ -160,6 +160,8 @@ fn without_verification_anybody_is_believed_and_it_is_said() {
     assert!(said.len() == 1 && said[0].to_ascii_lowercase().contains("warn"), "{said:?}");
     let debug = exporter.get("/debug").body;
     assert!(debug.contains("\n  trust    none: its certificate is not verified"), "{debug}");
+    let notice = r#"kvtier_notice_active{id="upstream-insecure-skip-verify",upstream="main"} 1"#;
+    assert!(exporter.metrics().body.contains(notice) && debug.contains("notice upstream-insecure-skip-verify"));
     let url = format!("https://{}", upstream.address);
     assert!(run(&["--upstream.insecure-skip-verify", "healthcheck", "--url", &url]).status.success());
     let verified = start(&upstream, &[stranger.flag()]);
