@@ -26,8 +26,8 @@ use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::log;
-use crate::notice::telling::{Line, Telling};
 use crate::notice::kinds::SKIP_VERIFY;
+use crate::notice::telling::{Line, Telling};
 use crate::notice::{self, Kind, Notice};
 use crate::own::{self, BUILD, PageFacts, Visit};
 use crate::pipeline::{MAIN, explain, review};
@@ -178,9 +178,10 @@ impl Scraper {
     /// What there is to tell of the pages, and of this program. The log hears the latter from where it happens.
     fn notices(&self, blend: &Blend) -> Vec<Notice> {
         let reloads = self.reloads.iter().filter_map(Reloads::notice);
-        let unverified = self.targets().filter(|target| target.client.believes_anybody()).map(|target| {
-            Notice::new(&SKIP_VERIFY, target.name.as_str(), target.client.options().address.to_string())
-        });
+        let unverified = self
+            .targets()
+            .filter(|target| target.client.believes_anybody())
+            .map(|target| Notice::new(&SKIP_VERIFY, target.name.as_str(), target.client.options().address.to_string()));
         blend.outcome.notices.iter().cloned().chain(reloads).chain(unverified).collect()
     }
 
