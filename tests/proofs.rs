@@ -178,9 +178,15 @@ fn the_residents_of_a_dead_engine_do_not_come_back() {
         publish(&mut publisher, 0, &[&[Stored(0, 32)], &[Stored(32, 64)]]);
         until_said(&exporter, exactly(64.0));
         engine.go_down();
+        publisher.kill();
+        until("the exporter has noticed", || endpoint(&exporter, "up") == Some(0.0));
         let mut again = publisher.again();
-        engine.show(Page::after(0));
         again.subscribed(1);
+        until("it is connected", || endpoint(&exporter, "up") == Some(1.0));
+        // A replay that has nothing is over by then.
+        std::thread::sleep(Duration::from_millis(300));
+        engine.show(Page::after(0));
+        assert_ne!(said(&exporter).exact, Some(1.0), "the first page of the new engine");
         let untold = Said { fill: Some(0.0), ..UNTOLD };
         until_said(&exporter, untold);
         publish(&mut again, 0, &[&[Stored(500, 504)]]);
@@ -302,7 +308,9 @@ fn a_size_that_is_too_small_is_told_by_what_is_in_the_tier() {
     assert_eq!(mismatch(&exporter).1, all);
     let debug = exporter.get("/debug").body;
     assert!(debug.contains("64 chunks (1048576 bytes) were in the tier at once: it is larger"), "{debug}");
-    assert_eq!(exporter.log().iter().filter(|line| line.contains("it is larger")).count(), 1);
+    let warned = || exporter.log().iter().filter(|line| line.contains("it is larger")).count();
+    until("the log says it", || warned() > 0);
+    assert_eq!(warned(), 1);
     drop(engine);
 }
 
@@ -330,6 +338,9 @@ fn a_late_stream_is_not_exact_for_a_size_that_the_operator_gave() {
     // As many are known as --tier.size has room for, of a tier of twice as many.
     let (mut publisher, engine, exporter) = follow(Page::after(128), false, &[SIZE]);
     publish(&mut publisher, 7, &[&[Stored(0, 64)], &[Entered(0, 1)]]);
+    until_said(&exporter, between(64.0, 64.0));
+    // The stream is told of the slots by the first scrape, and acts upon it within a quarter of a second.
+    std::thread::sleep(Duration::from_millis(600));
     until_said(&exporter, between(64.0, 64.0));
     engine.show(Page { size: 64 * CHUNK, ..Page::after(128) });
     let stating = exporter_of_its_own(&publisher, &engine);

@@ -15,6 +15,10 @@ use crate::settings::{ChunkBytes, Stream};
 /// Chunks that the stream must have told of before bytes are divided by them.
 const ENOUGH: f64 = 16.0;
 
+/// How long page and stream have to say the same before they are taken to be of one moment, in seconds: a batch is on its
+/// way for a twentieth of one, and two scrapes may be closer than that.
+const SETTLED: f64 = 1.0;
+
 /// Before the last scrape but so many seconds of the stream's time a call that was counted since had not begun.
 const CALL: f64 = 2.0;
 
@@ -35,6 +39,8 @@ struct Account {
     first: Option<Counted>,
     last: Option<Counted>,
     still: Option<Counted>,
+    /// Since when they have counted as at the last scrape.
+    unchanged: f64,
     /// Bytes promoted into the tier: at first, and at the last scrape.
     promoted: Option<(f64, f64)>,
     /// The page's counters have begun anew since the fold did.
@@ -58,10 +64,11 @@ struct Counted {
 }
 
 /// Whether the tier evicts with fewer chunks in it than its size has room for. One scrape may see the evictions of a
-/// step and not yet what takes their place; the next one sees it on its way.
+/// step and not yet what takes their place; later ones see it on its way.
 #[derive(Debug, Default)]
 struct Evictions {
-    suspect: bool,
+    /// Since when it looks so.
+    suspect: Option<f64>,
     at: Option<f64>,
 }
 
@@ -167,14 +174,14 @@ pub(super) fn status_of(statuses: &[Arc<Status>], engine: &EngineId, peers: Peer
 }
 
 impl Account {
-    fn note(&mut self, engine: &Engine, status: &Status, resident: Option<Resident>, limits: Limits, now: f64) {
+    fn note(&mut self, engine: &Engine, status: &Status, resident: Option<Resident>, limits: Limits, time: f64) {
         let (Some(view), Some(tier)) = (status.view.as_ref().filter(|_| status.current), engine.tier("ram")) else {
             return;
         };
         if view.fold != self.fold {
             *self = Account { fold: view.fold, ..Account::default() };
         }
-        self.note_resets(engine, view, now);
+        self.note_resets(engine, view, time);
         let Some(stored) = tier.transfers.stored_bytes.map(|fact| fact.value) else { return };
         // To the stream a promotion is a store like any other; the page counts it apart.
         let promoted = tier.promoted.map(|fact| fact.value);
@@ -188,10 +195,13 @@ impl Account {
         let before = self.promoted.map(|(before, _)| before).or(view.from_start.then_some(0.0));
         self.promoted = promoted.map(|now| (before.unwrap_or(now), now));
         let storing = tier.storing.map_or(0.0, |share| share.value);
-        // Both stood still since the last scrape, and nothing is on its way.
-        let still = self.last.replace(now) == Some(now) && storing == 0.0;
+        if self.last.replace(now) != Some(now) {
+            self.unchanged = time;
+        }
+        // Both stand still, and nothing is on its way.
+        let still = time - self.unchanged >= SETTLED && storing == 0.0;
         self.learn_chunk(chunk_bytes(tier), first, now, still);
-        self.evictions.note(view, resident, storing);
+        self.evictions.note(view, resident, storing, time);
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
             self.begin_window(view);
             let mark = Mark { at: view.at, asked: asked.value, supplied: supplied.value, gauge: view.gauge.clone() };
@@ -280,16 +290,16 @@ impl Account {
 }
 
 impl Evictions {
-    fn note(&mut self, view: &View, resident: Option<Resident>, storing: f64) {
+    fn note(&mut self, view: &View, resident: Option<Resident>, storing: f64, time: f64) {
         let slots = resident.and_then(|resident| resident.slots).filter(|_| view.bounds.full && view.bounds.is_exact());
         let room = slots.map_or(0.0, |slots| slots * (1.0 - storing) - 1.0);
-        let suspect = room > view.most as f64;
-        if suspect && self.suspect {
+        let since = (room > view.most as f64).then(|| self.suspect.unwrap_or(time));
+        if since.is_some_and(|since| time - since >= SETTLED) {
             self.at = Some(view.most as f64);
-        } else if slots.is_some() && !suspect {
+        } else if slots.is_some() && since.is_none() {
             self.at = None;
         }
-        self.suspect = suspect;
+        self.suspect = since;
     }
 }
 
