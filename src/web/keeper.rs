@@ -202,8 +202,8 @@ fn look_after(path: &Path, in_force: &InForce, reloads: &Reloads, asked: &Receiv
                 }
                 Err(why) => {
                     let why = WebError { path: path.to_owned(), why }.to_string();
+                    reloads.refused(why.clone());
                     tracing::warn!("{why}; what was read before stays in force");
-                    reloads.refused(why);
                 }
             }
         }
