@@ -79,12 +79,19 @@ fn correct_family(
     let mut measured = false;
     let owner = dialect::owner(snapshot, row.family);
     let impossible = impossible(row, page, engines, &owner);
+    let mut unclear: Option<f64> = None;
     for sample in page.samples(row.family) {
-        let Owner::One(at) = owner(sample.labels) else { continue };
-        let engine = &engines[at];
+        let engine = match owner(sample.labels) {
+            Owner::One(at) => &engines[at],
+            Owner::Several => {
+                unclear = Some(unclear.map_or(sample.value, |value| value.max(sample.value)));
+                continue;
+            }
+            Owner::Nobody => continue,
+        };
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
         let after = match enabled {
-            false => Err("switched off by --correct=off"),
+            false => Err(OFF),
             true if engine.engine.doubts(row.family) => Err(DOUBTFUL),
             true if impossible.contains(&&engine.engine.id) => Err(NO_SHARE),
             true => outcome(fill),
@@ -107,12 +114,23 @@ fn correct_family(
             }
         }
     }
+    if let Some(before) = unclear {
+        let is_new = |engine: &&Resolved<'_>| !done.iter().any(|one| one.engine == engine.engine.id);
+        let doubtful = engines.iter().filter(|engine| engine.engine.doubts(row.family)).filter(is_new);
+        let untouched = doubtful.map(|engine| {
+            let after = Err(if enabled { DOUBTFUL } else { OFF });
+            Corrected { family: row.family, engine: engine.engine.id.clone(), before, after }
+        });
+        done.extend(untouched.collect::<Vec<_>>());
+    }
     if done.iter().any(|one| one.after.is_ok()) {
         let all = done.iter().all(|one| one.after.is_ok());
         say_in_help(page, row, &help(row, all, measured), edits);
     }
     done
 }
+
+const OFF: &str = "switched off by --correct=off";
 
 /// Why a gauge that is no share passes: it may mean something else than the one that misleads (a fork's percents).
 const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";

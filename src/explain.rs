@@ -19,6 +19,9 @@ pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corre
     if snapshot.disk_claimed.is_some() {
         out.fact(0, "bytes that LMCache believes it keeps on disk (no measurement)", snapshot.disk_claimed);
     }
+    for (kind, labels) in snapshot.told_by.iter().filter(|(_, labels)| !labels.is_empty()) {
+        out.line(0, &format!("labels that tell engines apart ({kind})"), &labels.join(", "));
+    }
     for note in &snapshot.notes {
         out.line(0, "not placed", &note.text);
     }

@@ -360,6 +360,15 @@ fn the_form_is_the_documented_one() {
         in_front_of(WORKED.replace("kv_offloading_size", "x"), &["--collector.gpu", &library]);
     until("the GPU is missed", || status(&unsized_tier)["host"]["gpus_unreadable"][0].is_string());
 
+    // Two pods, and series of one that nothing tells apart.
+    let pods = [("a", ""), ("a", ",numa=\"1\""), ("b", "")].map(|(pod, odd)| {
+        format!(
+            "vllm:prompt_tokens_total{{engine=\"0\",model_name=\"m\",pod=\"{pod}\"}} 1\n\
+                 vllm:kv_cache_usage_perc{{engine=\"0\",model_name=\"m\",pod=\"{pod}\"{odd}}} 1\n"
+        )
+    });
+    let (_upstream, pods) = in_front_of(pods.concat(), &[]);
+
     // The demo publishes its events; what it predicts comes and goes while its window is short.
     let demo = Exporter::spawn(&mut command(&["--web.listen-address=127.0.0.1:0", "demo"]));
     let mut predicting = Value::Null;
@@ -369,7 +378,7 @@ fn the_form_is_the_documented_one() {
     });
 
     let mut seen = BTreeMap::new();
-    for one in [worked(), status(&odd), status(&down), status(&unsized_tier), predicting] {
+    for one in [worked(), status(&odd), status(&down), status(&unsized_tier), status(&pods), predicting] {
         fields(&one, "", &mut seen);
     }
     let documented = documented();

@@ -43,8 +43,10 @@ pub enum Kind {
 pub enum Declared {
     /// These.
     These(&'static [&'static str]),
-    /// All that are not identity: they are facts, or the family is of no engine.
-    All,
+    /// All that are not identity: they are facts of the engine.
+    Facts,
+    /// All that are not identity, and the family may be of a whole server: it names no engine.
+    OfNoEngine,
 }
 
 const ALWAYS_PARTS: [&str; 4] = ["pid", "tp_rank", "pp_rank", "moe_ep_rank"];
@@ -85,7 +87,7 @@ impl Kind {
     /// Whether a label is none that could tell engines or series apart, whatever the page.
     fn knows(self, declared: Declared, label: &str) -> bool {
         match declared {
-            Declared::All => return true,
+            Declared::Facts | Declared::OfNoEngine => return true,
             Declared::These(names) if names.contains(&label) => return true,
             Declared::These(_) => {}
         }
@@ -119,7 +121,7 @@ pub(super) fn discover(pages: &[Exposition<'_>], snapshot: &mut Snapshot) {
     for dialect in DIALECTS {
         for name in dialect.reads {
             let declared = dialect.kind.declared(name);
-            if declared == Declared::All {
+            if !matches!(declared, Declared::These(_)) {
                 continue;
             }
             let is_identity = dialect.identity.contains(name);
@@ -171,7 +173,7 @@ impl Whose {
     /// For the samples of one family.
     pub(super) fn of(snapshot: &Snapshot, kind: Kind, family: &'static str) -> Whose {
         let told_by = snapshot.told_by.contains_key(kind.name()).then(|| Arc::clone(&snapshot.told_by));
-        let declared = if told_by.is_some() { kind.declared(family) } else { Declared::All };
+        let declared = if told_by.is_some() { kind.declared(family) } else { Declared::Facts };
         Whose { kind, family, declared, told_by }
     }
 
@@ -229,13 +231,18 @@ impl Whose {
 }
 
 impl Named<'_> {
-    /// Whether the sample names its model and its engine.
-    pub(super) fn is_full(&self) -> bool {
-        !self.model_name.is_empty() && !self.engine.is_empty()
+    /// Whether the sample has what each engine of its kind is told by, even on a page straight from it.
+    fn is_full(&self) -> bool {
+        !self.model_name.is_empty() && (!self.engine.is_empty() || self.kind == Kind::Sglang)
+    }
+
+    /// Whether an engine is known by such a sample alone. SGLang's families without a model are of any of its engines.
+    fn may_be_new(&self) -> bool {
+        self.kind == Kind::Vllm || !self.model_name.is_empty()
     }
 
     /// Whether there is an engine of exactly these labels.
-    pub(super) fn is_known(&self, snapshot: &Snapshot) -> bool {
+    fn is_known(&self, snapshot: &Snapshot) -> bool {
         self.at(snapshot).is_some()
     }
 
@@ -286,15 +293,99 @@ impl Named<'_> {
     }
 }
 
+/// Finds the engines of one kind on a page, and what is in doubt. A family that every engine shows has its whole
+/// identity, so these go first; of the others those that name an engine in full go before those that can only be joined.
+/// Returns whether the page names any engine.
+pub(super) fn find_engines(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) -> bool {
+    let (mut found, mut partial) = (false, Vec::new());
+    for name in kind.dialects().flat_map(|dialect| dialect.identity) {
+        found |= find(page, kind, snapshot, name, |named, snapshot| named.is_full() && !named.is_known(snapshot)).full;
+    }
+    join_the_partial(page, kind, snapshot);
+    for name in kind.dialects().flat_map(|dialect| dialect.reads) {
+        let declared = kind.declared(name);
+        if declared != Declared::OfNoEngine {
+            let is_new =
+                |named: &Named<'_>, snapshot: &Snapshot| named.is_full() && named.owner(snapshot) == Owner::Nobody;
+            let seen = find(page, kind, snapshot, name, is_new);
+            found |= seen.full || seen.partial && declared == Declared::Facts;
+            partial.extend(seen.partial.then_some(*name));
+        }
+    }
+    for name in partial {
+        find(page, kind, snapshot, name, |named, snapshot| {
+            named.may_be_new() && named.owner(snapshot) == Owner::Nobody
+        });
+    }
+    doubt(page, kind, snapshot);
+    found
+}
+
+/// What samples a family has.
+#[derive(Default)]
+struct Seen {
+    /// Some that name an engine in full.
+    full: bool,
+    /// Some that do not.
+    partial: bool,
+}
+
+/// Adds the engines of a family's samples that are `new`.
+fn find(
+    page: &Exposition<'_>,
+    kind: Kind,
+    snapshot: &mut Snapshot,
+    name: &'static str,
+    new: fn(&Named<'_>, &Snapshot) -> bool,
+) -> Seen {
+    let whose = Whose::of(snapshot, kind, name);
+    let mut seen = Seen::default();
+    for sample in page.samples(name) {
+        let named = whose.named(sample.labels);
+        if named.is_full() {
+            seen.full = true;
+        } else {
+            seen.partial = true;
+        }
+        if new(&named, snapshot) {
+            snapshot.engine_or_insert(named.id()).kind = Some(kind.name());
+        }
+    }
+    seen
+}
+
+/// Takes out the engines that are others with fewer labels: a family that lacks a label says nothing of whom it means. One
+/// is an engine of its own where a family has it beside the other.
+fn join_the_partial(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) {
+    let of_kind = |engine: &&Engine| engine.kind == Some(kind.name());
+    let most = snapshot.engines.iter().filter(of_kind).map(|engine| engine.id.labels.len()).max().unwrap_or_default();
+    let is_part = |id: &EngineId, of: &EngineId| {
+        let same = (&id.model_name, &id.engine) == (&of.model_name, &of.engine);
+        same && id.labels.len() < of.labels.len() && of.has(&id.labels)
+    };
+    let ids: Vec<&EngineId> = snapshot.engines.iter().filter(of_kind).map(|engine| &engine.id).collect();
+    let parts = ids.iter().filter(|id| id.labels.len() < most && ids.iter().any(|other| is_part(id, other)));
+    let mut parts: BTreeSet<EngineId> = parts.map(|id| (*id).clone()).collect();
+    if parts.is_empty() {
+        return;
+    }
+    for name in kind.dialects().flat_map(|dialect| dialect.identity) {
+        let whose = Whose::of(snapshot, kind, name);
+        let ids: BTreeSet<EngineId> = page.samples(name).iter().map(|sample| whose.named(sample.labels).id()).collect();
+        parts.retain(|part| !ids.contains(part) || !ids.iter().any(|other| is_part(part, other)));
+    }
+    snapshot.engines.retain(|engine| !parts.contains(&engine.id));
+}
+
 /// Takes note of the families of each engine whose samples are in doubt.
-pub(super) fn doubt(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) {
+fn doubt(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) {
     if !snapshot.told_by.contains_key(kind.name()) {
         return;
     }
     let names: BTreeSet<&'static str> = kind.dialects().flat_map(|dialect| dialect.reads).copied().collect();
     for family in names {
         let whose = Whose::of(snapshot, kind, family);
-        if whose.declared != Declared::All {
+        if matches!(whose.declared, Declared::These(_)) {
             doubt_family(page.samples(family), &whose, snapshot);
         }
     }

@@ -23,10 +23,10 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{self, Declared, Kind, Owner, Whose};
+use super::identity::{self, Declared, Kind, Whose};
 use super::{Dialect, add};
 use crate::exposition::{Exposition, Sample};
-use crate::model::{Engine, EngineId, Fact, Medium, Quotient, Residency, Snapshot};
+use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
 
 const CONNECTOR: &str = "HiCache";
 const HOST: &str = "hicache_host";
@@ -91,10 +91,9 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    if !find_engines(page, snapshot) {
+    if !identity::find_engines(page, Kind::Sglang, snapshot) {
         return false;
     }
-    identity::doubt(page, Kind::Sglang, snapshot);
     for (at, samples) in by_engine(page, snapshot) {
         let (server, engine) = (Server { samples }, &mut snapshot.engines[at]);
         engine.gpu_pool_tokens = server.once(POOL, |_| true);
@@ -105,26 +104,6 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     }
     snapshot.engine_kind = Some("sglang");
     true
-}
-
-/// A family that every engine shows has its whole identity, so these go first. Returns whether any sample names a model.
-fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let mut found = false;
-    let others = DIALECT.reads.iter().filter(|name| !DIALECT.identity.contains(name));
-    for name in DIALECT.identity.iter().chain(others) {
-        let whose = Whose::of(snapshot, Kind::Sglang, name);
-        let has_all = DIALECT.identity.contains(name);
-        let labels = page.samples(name).iter().map(|sample| sample.labels);
-        for labels in labels.filter(|labels| labels.raw("model_name").is_some()) {
-            found = true;
-            let named = whose.named(labels);
-            if if has_all { !named.is_known(snapshot) } else { named.owner(snapshot) == Owner::Nobody } {
-                let id = EngineId { engine: String::new(), ..named.id() };
-                snapshot.engine_or_insert(id).kind = Some(Kind::Sglang.name());
-            }
-        }
-    }
-    found
 }
 
 /// The samples of each family by the place of their engine. A sample with a priority is a part of the whole that is

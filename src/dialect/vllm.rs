@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{self, Declared, Kind, Named, Owner, Whose};
-use super::{
-    DIALECTS, Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
-};
+use super::identity::{self, Declared, Kind, Owner, Whose};
+use super::{Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering};
 use crate::exposition::{Exposition, Sample};
 use crate::model::{Engine, Fact, Quotient, ResetCalls, Snapshot, ratio};
 
@@ -81,17 +79,15 @@ pub(super) const DIALECT: Dialect = Dialect {
         (CACHED_BY_SOURCE, Declared::These(&["source"])),
         (WAITING_BY_REASON, Declared::These(&["reason"])),
         (SLEEP_STATE, Declared::These(&["sleep_state"])),
-        (SLEEP_OPERATIONS, Declared::All),
-        (CACHE_CONFIG, Declared::All),
-        (HTTP_REQUESTS, Declared::All),
+        (SLEEP_OPERATIONS, Declared::OfNoEngine),
+        (CACHE_CONFIG, Declared::Facts),
+        (HTTP_REQUESTS, Declared::OfNoEngine),
     ],
     read,
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let found = find_engines(page, snapshot);
-    identity::doubt(page, Kind::Vllm, snapshot);
-    if !found {
+    if !identity::find_engines(page, Kind::Vllm, snapshot) {
         return false;
     }
     snapshot.engine_kind = Some("vllm");
@@ -106,40 +102,6 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     let other = OTHER_CONNECTORS.iter().find(|(family, _)| page.has(family)).map(|(_, connector)| *connector);
     snapshot.engines.iter_mut().for_each(|engine| engine.other_connector = other);
     true
-}
-
-/// A family that every engine shows has its whole identity, so these go first; the others can only be joined to what they
-/// found, and the one that names no model last. Returns whether the page names any engine.
-fn find_engines(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    let of_vllm = || DIALECTS.iter().filter(|dialect| dialect.kind == Kind::Vllm);
-    let mut found = false;
-    for name in of_vllm().flat_map(|dialect| dialect.identity) {
-        found |= find(page, snapshot, name, |named, snapshot| named.is_full() && !named.is_known(snapshot));
-    }
-    let others = of_vllm().flat_map(|dialect| dialect.reads).filter(|name| name.starts_with("vllm:"));
-    for name in others.filter(|name| **name != CACHE_CONFIG).chain([&CACHE_CONFIG]) {
-        found |= find(page, snapshot, name, |named, snapshot| named.owner(snapshot) == Owner::Nobody);
-    }
-    found || !page.samples(CACHE_CONFIG).is_empty()
-}
-
-/// Adds the engines of a family's samples that are `new`. Returns whether any sample names its model and its engine.
-fn find(
-    page: &Exposition<'_>,
-    snapshot: &mut Snapshot,
-    name: &'static str,
-    new: fn(&Named<'_>, &Snapshot) -> bool,
-) -> bool {
-    let whose = Whose::of(snapshot, Kind::Vllm, name);
-    let mut found = false;
-    for sample in page.samples(name) {
-        let named = whose.named(sample.labels);
-        found |= named.is_full();
-        if new(&named, snapshot) {
-            snapshot.engine_or_insert(named.id()).kind = Some(Kind::Vllm.name());
-        }
-    }
-    found
 }
 
 fn prompt_tokens(page: &Exposition<'_>, snapshot: &mut Snapshot) {

@@ -61,8 +61,8 @@ pub(super) const DIALECT: Dialect = Dialect {
     declared: &[
         (TOTAL_BYTES, Declared::These(&["transfer_type"])),
         (TOTAL_TIME, Declared::These(&["transfer_type"])),
-        (CONFIG_INFO, Declared::All),
-        (CACHE_CONFIG, Declared::All),
+        (CONFIG_INFO, Declared::Facts),
+        (CACHE_CONFIG, Declared::Facts),
     ],
     read,
 };

@@ -17,7 +17,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     reads: &[INFO],
     kind: Kind::Vllm,
     identity: &[],
-    declared: &[(INFO, Declared::All)],
+    declared: &[(INFO, Declared::Facts)],
     read,
 };
 

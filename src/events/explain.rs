@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::fold::View;
-use super::ledger::{Limits, Told};
+use super::ledger::{Limits, Told, unplaced};
 use super::sizing::{MULTIPLES, Prediction};
 use super::{Reset, Resident, Shown, Status};
 
@@ -13,6 +13,9 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
     let mut text = String::new();
     for status in statuses {
         endpoint(&mut text, status);
+        if let Some(why) = unplaced(status, told) {
+            line(&mut text, 1, &format!("engine    none: {why}"));
+        }
     }
     for one in told {
         line(&mut text, 0, &format!("\nevents of engine {}", one.engine));

@@ -173,6 +173,18 @@ pub(super) fn status_of(statuses: &[Arc<Status>], engine: &EngineId, peers: Peer
     if fitting.next().is_some() { None } else { first }
 }
 
+/// Why a stream that tells something belongs to no engine of the page.
+pub fn unplaced(status: &Status, told: &[Told]) -> Option<String> {
+    let rank = status.view.as_ref()?.rank;
+    let is_placed = told.iter().any(|one| one.status.endpoint == status.endpoint);
+    (!is_placed).then(|| {
+        format!(
+            "a stream knows its engine's rank ({rank}) and no more, and no engine of the page is certain to be meant: none \
+             has engine=\"{rank}\", or several have, or another endpoint is of that rank too, or there is no page"
+        )
+    })
+}
+
 impl Account {
     fn note(&mut self, engine: &Engine, status: &Status, resident: Option<Resident>, limits: Limits, time: f64) {
         let (Some(view), Some(tier)) = (status.view.as_ref().filter(|_| status.current), engine.tier("ram")) else {

@@ -170,7 +170,7 @@ impl Scraper {
             upstreams: upstreams.collect(),
             notices: self.notices(&blend).iter().map(status::Told::new).collect(),
             engines: self.with_told(view.unwrap_or_default(), &blend),
-            event_streams: self.statuses().iter().map(|status| status::Stream::new(status)).collect(),
+            event_streams: self.statuses().iter().map(|status| status::Stream::new(status, &blend.told)).collect(),
             host: status::Host::new(&self.look()),
         }
     }

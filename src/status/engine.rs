@@ -9,7 +9,7 @@ use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::{CORRECTIONS, Corrected};
 use crate::derive::{prefill_seconds_per_token, reload_seconds_per_token, speed};
 use crate::events::ledger::Told;
-use crate::model::{Fact, Snapshot};
+use crate::model::{EngineId, Fact, Snapshot};
 use crate::share::share;
 
 /// One engine of the page. Counters run since the engine started.
@@ -19,6 +19,10 @@ pub struct Engine {
     pub model_name: String,
     /// Value of the `engine` label.
     pub engine: String,
+    /// Further labels that tell it from the other engines of the page, such as `pod`. Foreign text.
+    pub labels: Vec<Label>,
+    /// Families that are not read for it, since it is not certain which of their series are its own, in words.
+    pub doubts: Vec<String>,
     /// Its KV pool on the GPU.
     pub gpu_pool: GpuPool,
     /// KV bytes of one token, all ranks together.
@@ -143,6 +147,15 @@ pub struct Correction {
     pub not_corrected_because: Option<&'static str>,
 }
 
+/// A label.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct Label {
+    /// Its name, as the engine's page spells it.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
 /// All engines of a snapshot. The snapshot itself adds nothing to what was resolved.
 pub fn engines(_: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corrected]) -> Vec<Engine> {
     engines.iter().map(|resolved| Engine::new(resolved, corrected)).collect()
@@ -155,6 +168,8 @@ impl Engine {
         Engine {
             model_name: engine.id.model_name.clone(),
             engine: engine.id.engine.clone(),
+            labels: labels(&engine.id),
+            doubts: engine.doubts.iter().map(ToString::to_string).collect(),
             gpu_pool: GpuPool {
                 size_tokens: value(engine.gpu_pool_tokens),
                 used_ratio: value(engine.gpu_pool_used).and_then(share),
@@ -176,9 +191,16 @@ impl Engine {
     /// The same with what its event stream tells, if one of these is its own.
     #[must_use]
     pub fn with_events(self, told: &[Told], max_error: f64) -> Engine {
-        let own = |one: &&Told| one.engine.model_name == self.model_name && one.engine.engine == self.engine;
+        let own = |one: &&Told| {
+            let EngineId { model_name, engine, .. } = &one.engine;
+            *model_name == self.model_name && *engine == self.engine && labels(&one.engine) == self.labels
+        };
         Engine { events: told.iter().find(own).map(|one| Events::new(one, max_error)), ..self }
     }
+}
+
+fn labels(id: &EngineId) -> Vec<Label> {
+    id.labels.iter().map(|(name, value)| Label { name: name.clone(), value: value.clone() }).collect()
 }
 
 impl Tier {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::events::ledger::Told;
+use crate::events::ledger::{Told, unplaced};
 use crate::events::sizing::{MULTIPLES, Prediction};
 use crate::events::{self, Resident};
 use crate::model::ratio;
@@ -24,6 +24,8 @@ pub struct Stream {
     pub gaps_total: u64,
     /// From the making of the last live batch to its arrival.
     pub lag_seconds: Option<f64>,
+    /// Why it belongs to no engine of the page, as a sentence.
+    pub no_engine_because: Option<String>,
 }
 
 /// What the stream of an engine tells.
@@ -78,7 +80,7 @@ pub struct Size {
 
 impl Stream {
     /// Describes an endpoint.
-    pub fn new(status: &events::Status) -> Stream {
+    pub fn new(status: &events::Status, told: &[Told]) -> Stream {
         Stream {
             endpoint: status.endpoint.clone(),
             up: status.up,
@@ -87,6 +89,7 @@ impl Stream {
             batches_total: status.batches,
             gaps_total: status.gaps,
             lag_seconds: status.lag,
+            no_engine_because: unplaced(status, told),
         }
     }
 }

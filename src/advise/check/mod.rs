@@ -82,10 +82,11 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 27] = [
+pub const RULES: [Rule; 28] = [
     upstream::unreadable,
     upstream::unverified,
     engine::no_engine,
+    page::uncertain_identity,
     page::no_transfers,
     page::served_by_no_tier,
     page::unknown_directions,
@@ -202,8 +203,9 @@ impl<'a> Page<'a> {
 /// An engine by its labels, for people.
 fn engine_name(engine: &Resolved<'_>) -> String {
     let id = &engine.engine.id;
-    match (id.model_name.as_str(), id.engine.as_str()) {
+    let name = match (id.model_name.as_str(), id.engine.as_str()) {
         (model, "") => format!("the engine of {model:?}"),
         (model, engine) => format!("engine {engine:?} of {model:?}"),
-    }
+    };
+    id.labels.iter().fold(name, |name, (label, value)| format!("{name}, {label}={value:?}"))
 }

@@ -8,6 +8,25 @@ use crate::bound::{Fill, Resolved, ResolvedTier, SHARED};
 /// The connector that counts neither bytes nor seconds.
 pub(super) const SIMPLE: &str = "SimpleCPUOffloadConnector";
 
+/// Series that cannot be told apart.
+pub(super) fn uncertain_identity(facts: &Facts<'_>) -> Vec<Finding> {
+    let Ok(page) = &facts.page else { return Vec::new() };
+    let doubtful = page.engines.iter().filter(|engine| !engine.engine.doubts.is_empty());
+    doubtful
+        .map(|engine| {
+            let doubts: Vec<String> = engine.engine.doubts.iter().map(ToString::to_string).collect();
+            Finding::new(
+                "identity-uncertain",
+                format!("Of {}: {}.", engine_name(engine), doubts.join("; ")),
+                "Which of them is this engine's nobody can tell, so none of them is read: nothing is corrected for it, and \
+                 what rests on them is not said. To take one of them, or all, would give one engine's numbers to another.",
+                "Have the page carry a label that tells the engines apart on every vllm: or sglang: family, or give the \
+                 engine's own page with --upstream instead of one that was put together.",
+            )
+        })
+        .collect()
+}
+
 /// A RAM tier that was asked for, and not one counter of its copies.
 pub(super) fn no_transfers(facts: &Facts<'_>) -> Vec<Finding> {
     let Ok(page) = &facts.page else { return Vec::new() };
