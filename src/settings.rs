@@ -60,6 +60,17 @@ pub struct Stream {
     /// Resets of the tier that a page may count: so many were announced, or have been dealt with. Where there are more,
     /// the tier may be empty. `None`: the stream is yet to take in that there were more.
     pub resets: Option<f64>,
+    /// What page and stream have to agree about.
+    pub since_rest: Option<SinceRest>,
+}
+
+/// What was counted since the page and the stream last stood still together, or since both began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SinceRest {
+    /// Bytes stored and promoted that the page had counted then.
+    pub page_bytes: f64,
+    /// Chunks that the stream has announced since.
+    pub chunks: f64,
 }
 
 /// Bytes of a chunk.

@@ -378,6 +378,7 @@ fn with_stream(one: &str, two: &str) -> Result {
             most: 2,
             evicts_at: None,
             resets: Some(0.0),
+            since_rest: None,
         }];
     })
 }

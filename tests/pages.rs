@@ -389,6 +389,7 @@ fn events_of_several_groups_show_a_hybrid_model_and_tell_no_bytes() {
                 most: 0,
                 evicts_at: None,
                 resets: Some(0.0),
+                since_rest: None,
             });
         })
     };

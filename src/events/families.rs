@@ -20,7 +20,7 @@ const RESIDENT_RATIO: Desc = Desc::gauge(
 );
 const RESIDENT_EXACT: Desc = Desc::gauge(
     "kvtier_tier_resident_exact",
-    "1 while every chunk in the tier is known, as of the engine's last step: the event stream is whole since the tier was empty, or nothing from before a gap is left; it is known what the last reset emptied, and the page counts no reset since; and the bytes of a chunk are no estimate. Absent from a new connection on until a batch or a replay shows that it is the same engine.",
+    "1 while every chunk in the tier is known, as of the engine's last step: the event stream is whole since the tier was empty, or nothing from before a gap is left; it is known what the last reset emptied, and the page counts no reset since and no store that was not announced; and the bytes of a chunk are no estimate. Absent from a new connection on until a batch or a replay shows that it is the same engine.",
 );
 const STORED: Desc = Desc::counter(
     "kvtier_tier_stored_chunks_total",

@@ -10,7 +10,7 @@ use super::resident::{Peers, chunk_bytes};
 use super::sizing::{Gauge, Mark, Prediction, Window};
 use super::{Resident, Status};
 use crate::model::{Engine, EngineId, ratio};
-use crate::settings::{ChunkBytes, Stream};
+use crate::settings::{ChunkBytes, SinceRest, Stream};
 
 /// Chunks that the stream must have told of before bytes are divided by them.
 const ENOUGH: f64 = 16.0;
@@ -116,6 +116,7 @@ impl Ledger {
             most: view.most,
             evicts_at: account.evictions.at,
             resets: (!open).then(|| account.resets.announced(view.clears, now)),
+            since_rest: account.since_rest(view),
         })
     }
 
@@ -221,6 +222,16 @@ impl Account {
         }
     }
 
+    fn since_rest(&self, view: &View) -> Option<SinceRest> {
+        let rest = self.still.or(self.beginning())?;
+        Some(SinceRest { page_bytes: rest.bytes, chunks: view.stored as f64 - rest.chunks })
+    }
+
+    /// An engine that began with the stream stood still at its beginning.
+    fn beginning(&self) -> Option<Counted> {
+        self.first.filter(|first| *first == Counted::default())
+    }
+
     fn note_resets(&mut self, engine: &Engine, view: &View, now: f64) {
         if self.resets.note(engine.reset_calls.total(), view.clears, now) {
             // A stream that began in the middle of an engine's life has not shown what came before.
@@ -261,9 +272,7 @@ impl Account {
                 .filter(|bytes| now.chunks - from.chunks >= ENOUGH && *bytes > 0.0)
         };
         let whole = |from| between(from).filter(|bytes| still && bytes.fract() == 0.0);
-        // An engine that began with the stream stood still at its beginning.
-        let beginning = (first == Counted::default()).then_some(first);
-        let at_rest = self.still.and_then(whole).or_else(|| beginning.and_then(whole));
+        let at_rest = self.still.and_then(whole).or_else(|| self.beginning().and_then(whole));
         if still {
             self.still = Some(now);
         }
@@ -372,6 +381,7 @@ mod tests {
             most: 0,
             evicts_at: None,
             resets: Some(0.0),
+            since_rest: None,
         }
     }
 
@@ -468,6 +478,41 @@ mod tests {
         assert_eq!((told(strangers).chunks, told(strangers).fill()), ((7.5, Some(10.0)), None));
         let open = Bounds { sure: 1, possible: 4, ..Bounds::default() };
         assert_eq!((told(open).shares(), told(open).fill()), ((Some(0.1), Some(0.4)), None));
+    }
+
+    #[test]
+    fn a_stream_that_is_behind_its_page_is_not_exact_and_bounds_what_the_page_has_counted() {
+        let engine = engine(600.0);
+        let told = |rest: (f64, f64)| {
+            let since_rest = Some(SinceRest { page_bytes: rest.0, chunks: rest.1 });
+            resident(&engine, &engine.tiers[0], size(1000.0), Some(&Stream { since_rest, ..stream(exactly(4)) }))
+                .unwrap()
+        };
+        // The page has stored 6 chunks of 100 bytes since both began, the stream has told of 4. A quarter is on its way.
+        let behind = told((0.0, 4.0));
+        assert_eq!((behind.exact, behind.bytes()), (false, (Some(400.0), Some(600.0))));
+        assert_eq!(behind.fill().and_then(|fill| fill.bytes()), Some(850.0));
+        // Both have counted 6; or the page is the older one.
+        assert!(told((0.0, 6.0)).exact && told((0.0, 7.0)).exact);
+        // Of two chunks nobody was told, and both stood still since: a store that failed, say.
+        assert!(told((200.0, 4.0)).exact);
+    }
+
+    #[test]
+    fn what_page_and_stream_have_to_agree_about_begins_anew_where_both_stand_still() {
+        let (mut ledger, status) = (Ledger::default(), status(20, true, exactly(10)));
+        let since = |ledger: &Ledger| ledger.streams(&[Arc::clone(&status)], 0.0)[0].since_rest;
+        assert_eq!(since(&ledger), None);
+        ledger.note(&engine_at_rest(2200.0), &status, None, LIMITS, 0.0);
+        assert_eq!(since(&ledger), Some(SinceRest { page_bytes: 0.0, chunks: 20.0 }));
+        ledger.note(&engine_at_rest(2200.0), &status, None, LIMITS, 1.5);
+        assert_eq!(since(&ledger), Some(SinceRest { page_bytes: 2200.0, chunks: 0.0 }));
+    }
+
+    fn engine_at_rest(stored: f64) -> Engine {
+        let mut engine = engine(stored);
+        engine.tiers[0].storing = fact(0.0);
+        engine
     }
 
     #[test]

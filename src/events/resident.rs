@@ -10,8 +10,10 @@ pub struct Resident {
     /// Chunks that are surely there, and chunks at most; the latter unknown where strangers may be there and the
     /// number of slots is not known.
     pub chunks: (f64, Option<f64>),
-    /// Nothing is left open.
+    /// Nothing is left open, and the page has counted no store that the stream is yet to announce.
     pub exact: bool,
+    /// Nothing is left open, but for such stores.
+    complete: bool,
     /// Bytes of one chunk.
     pub chunk: Option<ChunkBytes>,
     /// Chunks that the tier holds.
@@ -66,7 +68,7 @@ impl Resident {
     /// The fill where it is known to the last chunk; stores under way count, since their slots are taken. A tier that
     /// evicts is full: it announces an eviction before the store that takes the slot at once.
     pub fn fill(&self) -> Option<Fill> {
-        let size = self.size.filter(|_| self.exact && self.shown.is_none())?;
+        let size = self.size.filter(|_| self.complete && self.shown.is_none())?;
         let bytes = if self.full { size } else { (self.bytes().1? + self.storing).min(size) };
         Some(Fill::Measured { bytes: Some(bytes), share: ratio(bytes, size)? })
     }
@@ -135,14 +137,17 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     let overfull = stated && slots.is_some_and(|slots| bounds.sure as f64 > slots);
     let doubted = overfull || stream.resets.is_none_or(|announced| engine.reset_calls.total() > announced);
     let most = |chunks: f64| slots_to_go_by.map_or(chunks, |slots| chunks.min(slots));
-    let (sure, possible) = (bounds.sure as f64, most(bounds.possible as f64));
+    let unannounced = unannounced(tier, stream, chunk);
+    let (sure, possible) = (bounds.sure as f64, most(bounds.possible as f64 + unannounced));
     // Full but for stores under way, whoever else is in there.
     let known_number = slots_to_go_by.filter(|_| bounds.full && bounds.strangers && tier.storing.is_some());
     let low = if doubted { 0.0 } else { known_number.map_or(sure, |slots| sure.max(slots * (1.0 - storing))) };
     let high = if bounds.strangers { slots_to_go_by } else { Some(possible) };
+    let complete = bounds.is_exact() && !doubted && chunk.is_none_or(|chunk| chunk.exact);
     Some(Resident {
         chunks: (low, high),
-        exact: bounds.is_exact() && !doubted && chunk.is_none_or(|chunk| chunk.exact),
+        exact: complete && unannounced == 0.0,
+        complete,
         chunk,
         slots,
         stated,
@@ -152,6 +157,17 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
         size: size.map(|size| size.fact.value),
         storing: storing * size.map_or(0.0, |size| size.fact.value),
     })
+}
+
+/// Chunks that the page has counted as stored and the stream is yet to announce. Both learn of them at the end of a step of
+/// the engine, on two ways; the stream is looked at after the page, so that it is behind where it has told less.
+fn unannounced(tier: &Tier, stream: &Stream, chunk: Option<ChunkBytes>) -> f64 {
+    let counted = || {
+        let (rest, chunk) = (stream.since_rest?, chunk.filter(|chunk| chunk.exact)?);
+        let bytes = tier.transfers.stored_bytes?.value + tier.promoted.map_or(0.0, |fact| fact.value) - rest.page_bytes;
+        ratio(bytes, chunk.bytes).map(|chunks| (chunks - rest.chunks).floor())
+    };
+    counted().unwrap_or(0.0).max(0.0)
 }
 
 struct Room {
