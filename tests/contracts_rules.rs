@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use promql_parser::parser::{self, Expr};
+use promql_parser::parser::{self, Expr, LabelModifier};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 
@@ -99,6 +99,38 @@ fn alert_names() -> BTreeSet<String> {
 
 fn rule_tests() -> Vec<Value> {
     files_below("tests/rules", &["yml"]).iter().flat_map(|path| documents(path)).collect()
+}
+
+/// Whether an expression gathers or matches by naming an engine's labels: there may be others, which no rule can know.
+fn names_the_engine(expr: &str) -> bool {
+    struct Named(bool);
+    impl ExprVisitor for Named {
+        type Error = String;
+        fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
+            let modifier = match expr {
+                Expr::Aggregate(node) => node.modifier.as_ref(),
+                Expr::Binary(node) => node.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref()),
+                _ => None,
+            };
+            if let Some(LabelModifier::Include(labels)) = modifier {
+                self.0 |= labels.labels.iter().any(|label| label == "engine");
+            }
+            Ok(true)
+        }
+    }
+    let mut named = Named(false);
+    walk_expr(&mut named, &parser::parse(expr).unwrap()).unwrap();
+    named.0
+}
+
+#[test]
+fn no_rule_merges_engines_that_other_labels_tell_apart() {
+    for merged in ["sum by (job, engine) (a)", "a and on (instance, engine) b", "1 < (a * on (engine) group_left b)"] {
+        assert!(names_the_engine(merged), "{merged}");
+    }
+    for rule in rules() {
+        assert!(!names_the_engine(string(&rule, "expr")), "{rule}");
+    }
 }
 
 /// Metric names of an expression.

@@ -5,6 +5,9 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
+use kvtier_exporter::derive::OWN_LABELS;
 use kvtier_exporter::events::Bounds;
 use kvtier_exporter::model::{Engine, EngineId, MAX_ENGINES};
 use kvtier_exporter::pipeline::{Format, Source, explain};
@@ -286,6 +289,21 @@ fn a_label_of_ours_is_written_under_another_name() {
     assert_eq!(both.labels(FILL, "exported_tier"), ["b"]);
     assert_eq!(both.labels(FILL, "exported_exported_tier"), ["a"]);
     is_sound(&both);
+}
+
+#[test]
+fn every_label_of_an_engines_families_is_known_as_ours() {
+    let known = |name: &str| OWN_LABELS.contains(&name) || name.starts_with("exported_");
+    for capture in captures::all() {
+        let result = run(&Page::new().text(&String::from_utf8_lossy(&capture.text())));
+        let identity: BTreeSet<String> =
+            result.outcome.snapshot.engines.iter().flat_map(|e| e.id.labels.iter().map(|l| l.0.clone())).collect();
+        for family in result.outcome.families.iter().filter(|family| family.desc.name != "kvtier_notice_active") {
+            for (name, _) in family.samples.iter().flat_map(|(labels, _)| labels.iter()) {
+                assert!(known(name) || identity.contains(name), "{name} on {}", family.desc.name);
+            }
+        }
+    }
 }
 
 #[test]

@@ -156,6 +156,8 @@ pub(super) struct Named<'a> {
     engine: Cow<'a, str>,
     /// Identity labels by name.
     labels: Vec<(&'a str, Cow<'a, str>)>,
+    /// It has every label that an engine can be told by.
+    whole: bool,
 }
 
 /// Which engine a sample belongs to.
@@ -195,7 +197,8 @@ impl Whose {
             let tells = |label: &str| self.is_identity(label) && !(label == WORKER && names_its_replica(labels));
             further = said(labels, tells);
         }
-        Named { kind: self.kind, model_name, engine, labels: further }
+        let whole = !model_name.is_empty() && !engine.is_empty() && further.len() == self.names().len();
+        Named { kind: self.kind, model_name, engine, labels: further, whole }
     }
 
     /// The engine that a sample belongs to.
@@ -264,6 +267,10 @@ impl Named<'_> {
     pub(super) fn owner(&self, snapshot: &Snapshot) -> Owner {
         if let Some(at) = self.at(snapshot) {
             return Owner::One(at);
+        }
+        if self.whole {
+            // Most samples are, and no engine can have more: a page of very many engines is not looked through for each.
+            return Owner::Nobody;
         }
         let mut fitting = (0..snapshot.engines.len()).filter(|at| self.fits(&snapshot.engines[*at]));
         match (fitting.next(), fitting.next()) {

@@ -14,10 +14,10 @@
 //! 2. Write `src/dialect/<dialect>.rs`. Its head says what the families really mean and which are left out, and why:
 //!    there, that `used_blocks` counts pinned blocks, so that no fill follows.
 //! 3. Name each family once as a constant (`INFO`), and list them all in `DIALECT.reads`: what is not listed is
-//!    never seen.
-//! 4. Write `read`. Find the engine of each sample (`facts` does for those with `model_name` and `engine`), find
-//!    or make the tier (`tier_or_insert`), and set its fields. Return whether anything was recognised. A field stays
-//!    `None` until something is known: state a 0 only where its absence proves it.
+//!    never seen. List in `identity` those that every engine shows, and in `declared` the labels that say what a sample
+//!    is of: any other label tells engines apart, or makes its samples doubtful.
+//! 4. Write `read`. Find the engine of each sample (`facts` does for vLLM's, `Whose` for any), find or make the tier
+//!    (`tier_or_insert`), and set its fields. Return whether anything was recognised. A field stays `None` until something is known: state a 0 only where its absence proves it.
 //! 5. Add the `mod` line and its `DIALECT` to [`DIALECTS`], behind the engine whose engines it adds to.
 //! 6. Write one test for each rule that is easy to get wrong, with values worked out by hand, and add the dialect to
 //!    the README's table of what is exact, bounded, measured or unknown.

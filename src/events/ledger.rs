@@ -539,4 +539,14 @@ mod tests {
         assert_eq!(status_of(&[of(7)], &id("0"), Peers::None), Some(0), "one stream and one engine");
         assert_eq!(status_of(&both, &id("1"), Peers::SameRank), None, "another model's engine has that rank too");
     }
+
+    #[test]
+    fn a_stream_that_is_nobodys_says_so_once_it_tells_something() {
+        let told = status(20, true, exactly(20));
+        let silent = Arc::new(Status { endpoint: "tcp://h:2".into(), ..Status::default() });
+        assert_eq!(unplaced(&silent, &[]), None);
+        assert!(unplaced(&told, &[]).is_some_and(|why| why.contains("several have")));
+        let one = Ledger::default().note(&engine(2000.0), &told, None, LIMITS, 0.0);
+        assert_eq!(unplaced(&told, &[one]), None);
+    }
 }

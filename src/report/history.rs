@@ -76,14 +76,27 @@ macro_rules! fill {
     };
 }
 
+/// The start of an aggregation that keeps an engine's labels, whichever they are, and takes from upstream's those of the
+/// way that they came; further ones first.
+macro_rules! of_engines {
+    ($aggregation:literal) => {
+        of_engines!($aggregation, "")
+    };
+    ($aggregation:literal, $further:literal) => {
+        concat!(
+            $aggregation,
+            " without (",
+            $further,
+            "otel_scope_name, otel_scope_version, otel_scope_schema_url, SessionName, Version, Component, NodeAddress, WorkerId",
+            ") "
+        )
+    };
+}
+
 /// The prediction of an engine for its sizes.
 macro_rules! predicted {
     ($sizes:literal) => {
-        concat!(
-            "avg by (job, instance, model_name, engine, size) (kvtier_tier_predicted_reload_ratio{size",
-            $sizes,
-            ",MATCH})"
-        )
+        concat!("avg without (tier) (kvtier_tier_predicted_reload_ratio{size", $sizes, ",MATCH})")
     };
 }
 
@@ -194,16 +207,19 @@ pub const QUESTIONS: [Question; 17] = [
             predicted!(r#"!="1""#),
             " - ignoring (size) group_left ",
             predicted!(r#"="1""#),
-            ") * on (job, instance, model_name, engine) group_left sum by (job, instance, model_name, engine) ",
+            ") * ignoring (size) group_left ",
+            of_engines!("sum"),
             spelled!("rate", "vllm", "external_prefix_cache_queries_total{MATCH}[RATE]"),
             ") * 3600"
         ),
     ),
 ];
 
-/// How often the same engine stands in the history: more than once where it is scraped directly and through us.
+/// How often the same engine stands in the history: more than once where it is scraped directly and through us. Then only
+/// the labels of the targets differ.
 pub const TWICE: &str = concat!(
-    "max(count by (model_name, engine) ",
+    "max(",
+    of_engines!("count", "job, instance, endpoint, service, container, "),
     spelled!("count_over_time", "vllm", "prompt_tokens_total{MATCH}[WINDOW]"),
     ")"
 );

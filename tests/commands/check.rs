@@ -67,6 +67,18 @@ fn a_tier_whose_copies_nobody_counts() {
 }
 
 #[test]
+fn series_that_cannot_be_told_apart_are_found() {
+    let page = capture("pods-vllm-0.33.0-one-full-one-empty");
+    Bench::serving(page.clone()).check(&[]).is_silent_about(&["identity-uncertain"]);
+    let gauge = "vllm:kv_offload_cpu_cache_usage_perc";
+    let line = page.lines().find(|line| line.starts_with(gauge)).unwrap();
+    let odd = line.replace("{", "{numa=\"1\",");
+    let said = Bench::serving(format!("{page}{odd}\n")).check(&[]);
+    let seen = format!("Of engine \"0\" of \"Qwen3.8-27B-NVFP4\", pod=\"a-0\": {gauge} has several series");
+    said.says(1, &["FINDING identity-uncertain", &seen, "label \"numa\""]);
+}
+
+#[test]
 fn a_tier_of_several_kv_groups_and_one_of_which_that_is_not_told() {
     let page = capture("vllm-0.32.0-offload-cpu-storeonly");
     let assumed = "remark kv-groups-not-told";

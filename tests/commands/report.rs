@@ -578,6 +578,18 @@ fn an_engine_that_is_scraped_twice_is_noticed() {
 }
 
 #[test]
+fn two_pods_of_one_engine_label_are_no_engine_that_is_scraped_twice() {
+    let mut day = Writer::default();
+    let pods = ["a", "b"].map(|pod| format!("{ENGINE},job=\"kvtier\",pod=\"{pod}\",otel_scope_name=\"x\""));
+    let series = pods.each_ref().map(|pod| (BEFORE, &**pod, line(10.0)));
+    day.family("counter", "vllm:prompt_tokens_total", &series);
+    let history = History::of(&day.ended());
+    let words = ["--prometheus", &*history.url, "--before", WINDOWS[1], "--after", WINDOWS[1]];
+    // 3,600 s × 10, of each.
+    report(&Bench::new(), &words).says(0, &["prompt tokens about 72 k"]).is_silent_about(&["series stand"]);
+}
+
+#[test]
 fn a_prometheus_that_does_not_answer_as_one() {
     let bench = Bench::new();
     let run = |url: &str| report(&bench, &[&["--prometheus", url], &WINDOWS[..]].concat());

@@ -34,6 +34,20 @@ const UNSHOWN: &[(&str, &str)] = &[
 /// Labels that Prometheus gives to every series.
 const TARGET: [&str; 2] = ["job", "instance"];
 
+/// Labels that upstream's families may have from the way they came. Queries take them away, so that what is left is told
+/// apart as ours is; no page below has been that way.
+const WAY: [&str; 9] = [
+    "otel_scope_name",
+    "otel_scope_version",
+    "otel_scope_schema_url",
+    "SessionName",
+    "Version",
+    "Component",
+    "NodeAddress",
+    "WorkerId",
+    "pid",
+];
+
 /// What pages have: each metric with the labels seen on it; none where only its TYPE line was seen.
 #[derive(Debug, Default)]
 struct Known(BTreeMap<String, BTreeSet<String>>);
@@ -74,7 +88,8 @@ impl Known {
         }
         let shown =
             legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()).map(|name| name.trim().to_owned());
-        let odd = labels(&expr).into_iter().chain(shown).filter(|name| !all.contains(&**name));
+        let asked = labels(&expr).into_iter().filter(|name| !WAY.contains(&name.as_str()));
+        let odd = asked.chain(shown).filter(|name| !all.contains(&**name));
         found.extend(odd.map(|name| format!("no label {name} in {query}")));
         found
     }

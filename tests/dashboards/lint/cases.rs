@@ -95,6 +95,12 @@ const BAD: &[Bad] = &[
     ("guarded division", EXPR, || {
         json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / kvtier_b{job=~\"$job\", instance=~\"$instance\"}")
     }),
+    ("engines stay apart", EXPR, || json!("sum by (engine) (kvtier_b{job=~\"$job\", instance=~\"$instance\"})")),
+    ("engines stay apart", EXPR, || {
+        json!(
+            "kvtier_b{job=~\"$job\", instance=~\"$instance\"} and on (job, engine) kvtier_b{job=~\"$job\", instance=~\"$instance\"}"
+        )
+    }),
     ("no invented zero", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} or vector(0)")),
     ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / 1e9")),
     ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} * 3600")),

@@ -31,6 +31,7 @@ const RULES: &[Rule] = &[
     ("counters under rate", queries::counters_under_rate),
     ("rate interval", queries::rate_interval),
     ("guarded division", queries::guarded_division),
+    ("engines stay apart", queries::engines_stay_apart),
     ("no invented zero", queries::no_invented_zero),
     ("no unit arithmetic", queries::no_unit_arithmetic),
 ];

@@ -1,7 +1,7 @@
 //! Rules about queries, in panels and in annotations.
 
 use promql_parser::label::MatchOp;
-use promql_parser::parser::{Expr, token};
+use promql_parser::parser::{Expr, LabelModifier, token};
 use serde_json::Value;
 
 use crate::board::{list, panels, queries, text};
@@ -80,6 +80,21 @@ pub fn guarded_division(board: &Value) -> Vec<String> {
     with_fault(of_panels(board), |node| match node {
         Expr::Binary(node) if node.op.id() == token::T_DIV => {
             !is_guarded(&node.rhs) && !matches!(&*node.rhs, Expr::NumberLiteral(_))
+        }
+        _ => false,
+    })
+}
+
+/// Engines may be told apart by labels that no dashboard can know, so nothing is gathered or matched by naming the others.
+pub fn engines_stay_apart(board: &Value) -> Vec<String> {
+    let names_engine = |labels: &[String]| labels.iter().any(|label| label == "engine");
+    with_fault(all(board), |node| match node {
+        Expr::Aggregate(node) => {
+            matches!(&node.modifier, Some(LabelModifier::Include(by)) if names_engine(&by.labels))
+        }
+        Expr::Binary(node) => {
+            let matching = node.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref());
+            matches!(matching, Some(LabelModifier::Include(on)) if names_engine(&on.labels))
         }
         _ => false,
     })
