@@ -293,7 +293,8 @@ fn resolve_tier<'s>(
         .get(&tier.name)
         .map(|bytes| Size { fact: Fact::new(*bytes as f64, "--tier.size"), source: SizeSource::Flag });
     let stated = tier.sizes.first().copied();
-    let found = || file.filter(|_| tier.name == "ram" && tier.bounded_by_stores);
+    // A version that lays its tier out elsewhere has a neighbour on this box, whose file it is.
+    let found = || file.filter(|_| tier.name == "ram" && tier.bounded_by_stores && tier.lies_in_shm != Some(false));
     let size = flag.or(stated).or_else(found);
     let mismatch = flag.zip(stated).map(|(flag, stated)| {
         let slot = tier.slots.and_then(slot_bytes).unwrap_or(0.0);
