@@ -511,9 +511,14 @@ fn a_live_tier_file_gives_the_size_where_it_can_only_be_this_engines() {
     let two = page.clone().raw("vllm:prompt_tokens_total", r#"engine="1",model_name="acme/m""#, "1");
     assert!(run_with(&two, |_, host| host.live_tier_files = vec![file("a")]).absent("kvtier_tier_size_bytes"));
     // 0.16 to 0.19: their tiers do not lie in shared memory, so the file is a neighbour's.
-    let old =
-        page.clone().sample("vllm:prompt_tokens_total", "", "1").sample("vllm:prompt_tokens_recomputed_total", "", "0");
-    assert!(run_with(&old, |_, host| host.live_tier_files = vec![file("a")]).absent("kvtier_tier_size_bytes"));
+    let old = Page::vllm().sample("vllm:kv_offload_total_bytes_total", r#"transfer_type="GPU_to_CPU""#, "1").sample(
+        "vllm:prompt_tokens_recomputed_total",
+        "",
+        "0",
+    );
+    let result = run_with(&old, |_, host| host.live_tier_files = vec![file("a")]);
+    assert_eq!(result.outcome.snapshot.version_range.as_deref(), Some("0.16-0.19"));
+    assert!(result.absent("kvtier_tier_size_bytes"));
 }
 
 // 5. and 6. Ratios and speeds.
