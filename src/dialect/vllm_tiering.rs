@@ -85,6 +85,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         (LOOKUPS[1], TIER),
         (LOOKUPS[2], TIER),
         (LOOKUPS[3], TIER),
+        (CONFIG_INFO, Declared::Facts),
     ],
     read,
 };

@@ -14,16 +14,26 @@
 //! An empty value is no label. A sample that has fewer labels belongs to the one engine that has all of them; if several
 //! do, it is nobody's. Two samples of one family and one engine that differ in any other label are *in doubt*: which of
 //! them is meant nobody knows, so neither is read.
+//!
+//! | file | what |
+//! |---|---|
+//! | `find` | the labels that tell engines of a page apart, and its engines |
+//! | `doubt` | the families whose samples cannot be told apart |
+
+mod doubt;
+mod find;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(super) use doubt::tell;
+pub(super) use find::{discover, find_engines};
+
 use super::{DIALECTS, Dialect};
-use crate::exposition::{Exposition, Labels, Sample, unescape};
-use crate::model::{Doubt, Engine, EngineId, Note, Snapshot};
-use crate::notice::kinds::IDENTITY_UNCERTAIN;
+use crate::exposition::{Labels, unescape};
+use crate::model::{Engine, EngineId, Snapshot};
 
 /// Whose engines a dialect's families tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +64,14 @@ const TRANSPORT: [&str; 4] = ["SessionName", "Version", "Component", "NodeAddres
 const WORKER: &str = "WorkerId";
 const REPLICA: &str = "ReplicaId";
 
+impl Dialect {
+    /// The labels of a family that it reads.
+    fn declares(&self, family: &str) -> Declared {
+        let row = self.declared.iter().find(|(name, _)| *name == family);
+        row.map_or(Declared::These(&[]), |(_, declared)| *declared)
+    }
+}
+
 impl Kind {
     /// Its name in [`Snapshot::told_by`].
     pub fn name(self) -> &'static str {
@@ -80,8 +98,8 @@ impl Kind {
     }
 
     fn declared(self, family: &str) -> Declared {
-        let rows = self.dialects().flat_map(|dialect| dialect.declared);
-        rows.into_iter().find(|(name, _)| *name == family).map_or(Declared::These(&[]), |(_, declared)| *declared)
+        let reader = self.dialects().find(|dialect| dialect.reads.contains(&family));
+        reader.map_or(Declared::These(&[]), |dialect| dialect.declares(family))
     }
 
     /// Whether a label is none that could tell engines or series apart, whatever the page.
@@ -114,33 +132,8 @@ fn names_its_replica(labels: Labels<'_>) -> bool {
     labels.raw(REPLICA).is_some_and(|replica| !replica.is_empty())
 }
 
-/// Notes which labels tell the engines of each kind apart on these pages. A kind whose pages have no label that needs a
-/// second look gets no entry.
-pub(super) fn discover(pages: &[Exposition<'_>], snapshot: &mut Snapshot) {
-    let mut all: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
-    for dialect in DIALECTS {
-        for name in dialect.reads {
-            let declared = dialect.kind.declared(name);
-            if !matches!(declared, Declared::These(_)) {
-                continue;
-            }
-            let is_identity = dialect.identity.contains(name);
-            for labels in pages.iter().flat_map(|page| page.samples(name)).map(|sample| sample.labels) {
-                let unknown = |(label, value): &(&str, &str)| !value.is_empty() && !dialect.kind.knows(declared, label);
-                for (label, _) in labels.iter().filter(unknown) {
-                    let names = all.entry(dialect.kind.name()).or_default();
-                    if is_identity && !names.contains(label) && !(label == WORKER && names_its_replica(labels)) {
-                        names.insert(label.to_owned());
-                    }
-                }
-            }
-        }
-    }
-    snapshot.told_by = Arc::new(all.into_iter().map(|(kind, names)| (kind, names.into_iter().collect())).collect());
-}
-
 /// How the engine of a family's samples is found.
-pub(super) struct Whose {
+pub(in crate::dialect) struct Whose {
     kind: Kind,
     family: &'static str,
     declared: Declared,
@@ -150,7 +143,7 @@ pub(super) struct Whose {
 
 /// What a sample's labels say of its engine. An empty text is an absent label.
 #[derive(Debug)]
-pub(super) struct Named<'a> {
+pub(in crate::dialect) struct Named<'a> {
     kind: Kind,
     model_name: Cow<'a, str>,
     engine: Cow<'a, str>,
@@ -173,7 +166,7 @@ pub enum Owner {
 
 impl Whose {
     /// For the samples of one family.
-    pub(super) fn of(snapshot: &Snapshot, kind: Kind, family: &'static str) -> Whose {
+    pub(in crate::dialect) fn of(snapshot: &Snapshot, kind: Kind, family: &'static str) -> Whose {
         let told_by = snapshot.told_by.contains_key(kind.name()).then(|| Arc::clone(&snapshot.told_by));
         let declared = if told_by.is_some() { kind.declared(family) } else { Declared::Facts };
         Whose { kind, family, declared, told_by }
@@ -190,7 +183,7 @@ impl Whose {
     }
 
     /// What a sample says of its engine.
-    pub(super) fn named<'a>(&self, labels: Labels<'a>) -> Named<'a> {
+    pub(in crate::dialect) fn named<'a>(&self, labels: Labels<'a>) -> Named<'a> {
         let [engine, model_name] = labels.raws(["engine", "model_name"]).map(|raw| unescape(raw.unwrap_or("")));
         let mut further = Vec::new();
         if !self.names().is_empty() {
@@ -202,12 +195,12 @@ impl Whose {
     }
 
     /// The engine that a sample belongs to.
-    pub(super) fn owner(&self, snapshot: &Snapshot, labels: Labels<'_>) -> Owner {
+    pub(in crate::dialect) fn owner(&self, snapshot: &Snapshot, labels: Labels<'_>) -> Owner {
         self.named(labels).owner(snapshot)
     }
 
     /// The engines that have all labels of a sample.
-    pub(super) fn fitting<'s>(
+    pub(in crate::dialect) fn fitting<'s>(
         &self,
         snapshot: &'s mut Snapshot,
         labels: Labels<'_>,
@@ -217,7 +210,7 @@ impl Whose {
     }
 
     /// The same as [`Whose::owner`], without the samples that are in doubt.
-    pub(super) fn sure_owner(&self, snapshot: &Snapshot, labels: Labels<'_>) -> Option<usize> {
+    pub(in crate::dialect) fn sure_owner(&self, snapshot: &Snapshot, labels: Labels<'_>) -> Option<usize> {
         match self.owner(snapshot, labels) {
             Owner::One(at) if !snapshot.engines[at].doubts(self.family) => Some(at),
             _ => None,
@@ -254,17 +247,17 @@ impl Named<'_> {
     }
 
     /// The engine of exactly these labels.
-    pub(super) fn id(&self) -> EngineId {
+    pub(in crate::dialect) fn id(&self) -> EngineId {
         EngineId { labels: self.own_labels(), ..EngineId::new(&*self.model_name, &*self.engine) }
     }
 
     /// Its identity labels.
-    pub(super) fn own_labels(&self) -> Vec<(String, String)> {
+    pub(in crate::dialect) fn own_labels(&self) -> Vec<(String, String)> {
         self.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into_owned())).collect()
     }
 
     /// The engine of exactly these labels, or else the only one that has them all.
-    pub(super) fn owner(&self, snapshot: &Snapshot) -> Owner {
+    pub(in crate::dialect) fn owner(&self, snapshot: &Snapshot) -> Owner {
         if let Some(at) = self.at(snapshot) {
             return Owner::One(at);
         }
@@ -297,143 +290,5 @@ impl Named<'_> {
             && same(&self.model_name, &id.model_name)
             && same(&self.engine, &id.engine)
             && self.labels.iter().all(has)
-    }
-}
-
-/// Finds the engines of one kind on a page, and what is in doubt. A family that every engine shows has its whole
-/// identity, so these go first; of the others those that name an engine in full go before those that can only be joined.
-/// Returns whether the page names any engine.
-pub(super) fn find_engines(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) -> bool {
-    let (mut found, mut partial) = (false, Vec::new());
-    for name in kind.dialects().flat_map(|dialect| dialect.identity) {
-        found |= find(page, kind, snapshot, name, |named, snapshot| named.is_full() && !named.is_known(snapshot)).full;
-    }
-    join_the_partial(page, kind, snapshot);
-    for name in kind.dialects().flat_map(|dialect| dialect.reads) {
-        let declared = kind.declared(name);
-        if declared != Declared::OfNoEngine {
-            let is_new =
-                |named: &Named<'_>, snapshot: &Snapshot| named.is_full() && named.owner(snapshot) == Owner::Nobody;
-            let seen = find(page, kind, snapshot, name, is_new);
-            found |= seen.full || seen.partial && declared == Declared::Facts;
-            partial.extend(seen.partial.then_some(*name));
-        }
-    }
-    for name in partial {
-        find(page, kind, snapshot, name, |named, snapshot| {
-            named.may_be_new() && named.owner(snapshot) == Owner::Nobody
-        });
-    }
-    doubt(page, kind, snapshot);
-    found
-}
-
-/// What samples a family has.
-#[derive(Default)]
-struct Seen {
-    /// Some that name an engine in full.
-    full: bool,
-    /// Some that do not.
-    partial: bool,
-}
-
-/// Adds the engines of a family's samples that are `new`.
-fn find(
-    page: &Exposition<'_>,
-    kind: Kind,
-    snapshot: &mut Snapshot,
-    name: &'static str,
-    new: fn(&Named<'_>, &Snapshot) -> bool,
-) -> Seen {
-    let whose = Whose::of(snapshot, kind, name);
-    let mut seen = Seen::default();
-    for sample in page.samples(name) {
-        let named = whose.named(sample.labels);
-        if named.is_full() {
-            seen.full = true;
-        } else {
-            seen.partial = true;
-        }
-        if new(&named, snapshot) {
-            snapshot.engine_or_insert(named.id()).kind = Some(kind.name());
-        }
-    }
-    seen
-}
-
-/// Takes out the engines that are others with fewer labels: a family that lacks a label says nothing of whom it means. One
-/// is an engine of its own where a family has it beside the other.
-fn join_the_partial(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) {
-    let of_kind = |engine: &&Engine| engine.kind == Some(kind.name());
-    let most = snapshot.engines.iter().filter(of_kind).map(|engine| engine.id.labels.len()).max().unwrap_or_default();
-    let is_part = |id: &EngineId, of: &EngineId| {
-        let same = (&id.model_name, &id.engine) == (&of.model_name, &of.engine);
-        same && id.labels.len() < of.labels.len() && of.has(&id.labels)
-    };
-    let ids: Vec<&EngineId> = snapshot.engines.iter().filter(of_kind).map(|engine| &engine.id).collect();
-    let parts = ids.iter().filter(|id| id.labels.len() < most && ids.iter().any(|other| is_part(id, other)));
-    let mut parts: BTreeSet<EngineId> = parts.map(|id| (*id).clone()).collect();
-    if parts.is_empty() {
-        return;
-    }
-    for name in kind.dialects().flat_map(|dialect| dialect.identity) {
-        let whose = Whose::of(snapshot, kind, name);
-        let ids: BTreeSet<EngineId> = page.samples(name).iter().map(|sample| whose.named(sample.labels).id()).collect();
-        parts.retain(|part| !ids.contains(part) || !ids.iter().any(|other| is_part(part, other)));
-    }
-    snapshot.engines.retain(|engine| !parts.contains(&engine.id));
-}
-
-/// Takes note of the families of each engine whose samples are in doubt.
-fn doubt(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) {
-    if !snapshot.told_by.contains_key(kind.name()) {
-        return;
-    }
-    let names: BTreeSet<&'static str> = kind.dialects().flat_map(|dialect| dialect.reads).copied().collect();
-    for family in names {
-        let whose = Whose::of(snapshot, kind, family);
-        if matches!(whose.declared, Declared::These(_)) {
-            doubt_family(page.samples(family), &whose, snapshot);
-        }
-    }
-}
-
-fn doubt_family(samples: &[Sample<'_>], whose: &Whose, snapshot: &mut Snapshot) {
-    let mut known: HashMap<usize, Vec<(&str, Cow<'_, str>)>> = HashMap::new();
-    for labels in samples.iter().map(|sample| sample.labels) {
-        let named = whose.named(labels);
-        match named.owner(snapshot) {
-            Owner::One(at) => {
-                let rest = whose.rest(labels);
-                let first = known.entry(at).or_insert_with(|| rest.clone());
-                let differing = first.iter().find(|one| !rest.contains(one));
-                let label = differing.or_else(|| rest.iter().find(|one| !first.contains(one)));
-                if let Some((label, _)) = label {
-                    snapshot.engines[at].doubt(Doubt { family: whose.family, label: Some((*label).to_owned()) });
-                }
-            }
-            Owner::Several => {
-                for engine in snapshot.engines.iter_mut().filter(|engine| named.fits(engine)) {
-                    engine.doubt(Doubt { family: whose.family, label: None });
-                }
-            }
-            Owner::Nobody => {}
-        }
-    }
-}
-
-/// How many doubts are told in words.
-const TOLD: usize = 20;
-
-/// Says in words what is in doubt.
-pub(super) fn tell(snapshot: &mut Snapshot) {
-    let Snapshot { engines, notes, .. } = snapshot;
-    let mut doubts = engines.iter().flat_map(|engine| engine.doubts.iter().map(move |doubt| (&engine.id, doubt)));
-    let told = doubts.by_ref().take(TOLD).map(|(id, doubt)| format!("of engine {id}: {doubt}; none of them is read"));
-    notes.extend(told.map(|text| Note { kind: &IDENTITY_UNCERTAIN, text }));
-    let more = doubts.count();
-    if more > 0 {
-        let text = format!("{more} more families of engines whose series cannot be told apart");
-        notes.push(Note { kind: &IDENTITY_UNCERTAIN, text });
     }
 }
