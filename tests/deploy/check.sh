@@ -117,6 +117,14 @@ inhibition() {
     add alertname=KVTierStoresRefused instance=gpu-02 engine=0 severity=warning scope=engine
     add alertname=KVTierUpstreamUnreadable upstream=lmcache instance=gpu-03 severity=critical scope=exporter
     add alertname=KVTierStoresRefused instance=gpu-03 engine=0 severity=warning scope=engine
+    # gpu-05 cannot read its engine nor a further source, and says two things; nobody is let in there.
+    add alertname=KVTierUpstreamUnreadable upstream=main instance=gpu-05 severity=critical scope=exporter
+    add alertname=KVTierUpstreamUnreadable upstream=lmcache instance=gpu-05 severity=warning scope=exporter
+    add alertname=KVTierNotice id=identity-uncertain upstream=main instance=gpu-05 severity=warning scope=exporter
+    add alertname=KVTierNotice id=gauge-not-corrected upstream=main instance=gpu-05 severity=info scope=exporter
+    add alertname=KVTierRequestsNotAdmitted instance=gpu-06 engine=0 severity=warning scope=engine
+    add alertname=KVTierQueueTimeHigh instance=gpu-06 engine=0 severity=warning scope=engine
+    add alertname=KVTierQueueTimeHigh instance=gpu-06 engine=1 severity=warning scope=engine
     add alertname=KVTierUnifiedBoxSilent instance=spark-01 severity=critical scope=host
     add alertname=KVTierExporterDown instance=spark-01 severity=warning scope=exporter
     add alertname=KVTierGPUMemoryLow instance=gpu-04 gpu=0 severity=critical scope=host
@@ -131,7 +139,15 @@ inhibition() {
     check "the neighbour is not muted" is active alertname=KVTierStoresRefused instance=gpu-02
     check "a second source mutes no engine" is active alertname=KVTierStoresRefused instance=gpu-03
     check "critical of one GPU leaves the other one's warning" is active instance=gpu-04 gpu=1 severity=warning
+    check "an unreadable engine leaves a further source its warning" is active alertname=KVTierUpstreamUnreadable instance=gpu-05 upstream=lmcache
+    check "one notice leaves another one alone" is active alertname=KVTierNotice id=gauge-not-corrected
+    check "a queue that nobody leaves is told once" is inhibited alertname=KVTierQueueTimeHigh instance=gpu-06 engine=0
+    check "another engine's queue is told" is active alertname=KVTierQueueTimeHigh instance=gpu-06 engine=1
     check "nothing mutes a critical alert of another name" is active alertname=KVTierUnifiedBoxSilent
+    # Without a job: it is of no target.
+    amtool --alertmanager.url="$alertmanager" alert add alertname=KVTierExporterMissing severity=critical scope=exporter
+    add alertname=KVTierExporterDown instance=gpu-07 severity=warning scope=exporter
+    check "no exporter at all mutes the single ones" is inhibited alertname=KVTierExporterDown instance=gpu-07
 }
 
 kubernetes() {
