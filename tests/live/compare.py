@@ -79,7 +79,9 @@ def judge(scrape, truth, size, count, examples, phase, name):
             examples[phase, name, "b"].append(facts)
     elif low is not None:
         count["open"] += 1
-        if all(low / chunk > chunks + 1e-3 or high / chunk < chunks - 1e-3 for chunks in ready):
+        # Without a size nobody can say how much is in there at most.
+        most = float("inf") if high is None else high
+        if all(low / chunk > chunks + 1e-3 or most / chunk < chunks - 1e-3 for chunks in ready):
             count["outside"] += 1
             examples[phase, name, "outside"].append(facts)
 
