@@ -64,7 +64,13 @@ impl Engine {
     }
 
     fn show(&self, name: &str) {
-        self.show_page(page(name));
+        self.show_with(name, str::to_owned);
+    }
+
+    /// The same with other lines.
+    fn show_with(&self, name: &str, line: impl FnMut(&str) -> String) {
+        let lines: Vec<String> = page(name).lines().map(line).collect();
+        self.show_page(lines.join("\n") + "\n");
     }
 
     fn show_page(&self, page: String) {
@@ -197,10 +203,20 @@ fn the_measured_fill_replaces_the_gauge_while_the_tier_fills() {
     publisher.subscribed(1);
     publisher.publish(&all[..60]);
     until_last_seq(&exporter, 59);
-    // The page of the end, whose bytes and slots tell the bytes of a chunk.
-    engine.show("r08/after.prom.gz");
     let ready = ready_at("r08", &all[59]) as f64;
     assert!(0.0 < ready && ready < 512.0);
+    // The page of that moment: nothing was evicted yet, so what is ready is what was stored. Its bytes and slots tell the
+    // bytes of a chunk.
+    engine.show_with("r08/after.prom.gz", |line| {
+        let family = line.split('{').next().unwrap_or_default();
+        let counted = match family {
+            "vllm:kv_offload_store_bytes_total" => ready * 16384.0,
+            "vllm:kv_offload_cpu_allocation_size_sum" => ready,
+            "vllm:kv_offload_total_bytes_total" if line.contains("GPU_to_CPU") => ready * 16384.0,
+            _ => return line.to_owned(),
+        };
+        format!("{} {counted}", line.rsplit_once(' ').unwrap().0)
+    });
     let body = exporter.metrics().body;
     assert_eq!(value(&body, "kvtier_tier_fill_upper_bound_bytes", ENGINE), Some(ready * 16384.0));
     let gauge = value(&body, "vllm:kv_offload_cpu_cache_usage_perc", r#"engine="0",model_name="tiny-llama""#);
