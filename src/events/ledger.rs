@@ -19,6 +19,10 @@ const ENOUGH: f64 = 16.0;
 /// way for a twentieth of one, and two scrapes may be closer than that.
 const SETTLED: f64 = 1.0;
 
+/// How long both have to stand still until nothing is on its way to either of them, in seconds: longer than any step of an
+/// engine, at whose end they learn what it did.
+const AT_REST: f64 = 10.0;
+
 /// Before the last scrape but so many seconds of the stream's time a call that was counted since had not begun.
 const CALL: f64 = 2.0;
 
@@ -39,6 +43,8 @@ struct Account {
     first: Option<Counted>,
     last: Option<Counted>,
     still: Option<Counted>,
+    /// What both had counted at rest, from where on they have to agree.
+    rest: Option<Counted>,
     /// Since when they have counted as at the last scrape.
     unchanged: f64,
     /// Bytes promoted into the tier: at first, and at the last scrape.
@@ -214,6 +220,11 @@ impl Account {
         // Both stand still, and nothing is on its way.
         let still = time - self.unchanged >= SETTLED && storing == 0.0;
         self.learn_chunk(chunk_bytes(tier), first, now, still);
+        // What the page alone has counted by then is nothing that the stream will announce: a store that failed, say. A page
+        // may well be behind at rest, until the engine's next step.
+        if still && time - self.unchanged >= AT_REST && self.page_is_ahead(now) {
+            self.rest = Some(now);
+        }
         self.evictions.note(view, resident, storing, time);
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
             self.begin_window(view);
@@ -223,8 +234,14 @@ impl Account {
     }
 
     fn since_rest(&self, view: &View) -> Option<SinceRest> {
-        let rest = self.still.or(self.beginning())?;
+        let rest = self.rest.or(self.beginning())?;
         Some(SinceRest { page_bytes: rest.bytes, chunks: view.stored as f64 - rest.chunks })
+    }
+
+    fn page_is_ahead(&self, now: Counted) -> bool {
+        let Some(rest) = self.rest.or(self.beginning()) else { return true };
+        let chunk = self.chunk.filter(|chunk| chunk.exact);
+        chunk.is_some_and(|chunk| (now.bytes - rest.bytes) / chunk.bytes > now.chunks - rest.chunks)
     }
 
     /// An engine that began with the stream stood still at its beginning.
@@ -499,14 +516,38 @@ mod tests {
     }
 
     #[test]
-    fn what_page_and_stream_have_to_agree_about_begins_anew_where_both_stand_still() {
-        let (mut ledger, status) = (Ledger::default(), status(20, true, exactly(10)));
-        let since = |ledger: &Ledger| ledger.streams(&[Arc::clone(&status)], 0.0)[0].since_rest;
-        assert_eq!(since(&ledger), None);
-        ledger.note(&engine_at_rest(2200.0), &status, None, LIMITS, 0.0);
-        assert_eq!(since(&ledger), Some(SinceRest { page_bytes: 0.0, chunks: 20.0 }));
-        ledger.note(&engine_at_rest(2200.0), &status, None, LIMITS, 1.5);
-        assert_eq!(since(&ledger), Some(SinceRest { page_bytes: 2200.0, chunks: 0.0 }));
+    fn what_page_and_stream_have_to_agree_about_begins_anew_where_the_page_stays_ahead_at_rest() {
+        let mut ledger = Ledger::default();
+        let since = |ledger: &Ledger, status: &Arc<Status>| ledger.streams(&[Arc::clone(status)], 0.0)[0].since_rest;
+        let begun = Some(SinceRest { page_bytes: 0.0, chunks: 20.0 });
+        let told = status(20, true, exactly(10));
+        assert_eq!(since(&ledger, &told), None);
+        // 20 chunks of 100 bytes, then a page that is behind the stream by two of them, and at rest.
+        for (bytes, time) in [(2000.0, 0.0), (2000.0, 2.0), (1800.0, 3.0), (1800.0, 20.0)] {
+            let mut engine = engine_at_rest(bytes);
+            engine.tiers[0].slots = Some(slots_of_100_bytes());
+            if bytes == 1800.0 {
+                // Its counters have not fallen: it never showed more.
+                ledger = Ledger::default();
+                ledger.note(&engine, &told, None, LIMITS, time - 1.0);
+            }
+            ledger.note(&engine, &told, None, LIMITS, time);
+            assert_eq!(since(&ledger, &told), begun, "{bytes} at {time}");
+        }
+        // Ahead by two, which is a step's work at first, and a fact after ten seconds.
+        let mut engine = engine_at_rest(2200.0);
+        engine.tiers[0].slots = Some(slots_of_100_bytes());
+        for (time, expected) in
+            [(21.0, begun), (30.0, begun), (32.0, Some(SinceRest { page_bytes: 2200.0, chunks: 0.0 }))]
+        {
+            ledger.note(&engine, &told, None, LIMITS, time);
+            assert_eq!(since(&ledger, &told), expected, "{time}");
+        }
+    }
+
+    fn slots_of_100_bytes() -> Slots {
+        let fact = |value| Fact::new(value, "test");
+        Slots { allocated: None, count: fact(10.0), bytes: fact(1000.0), blocks_per_slot: None }
     }
 
     fn engine_at_rest(stored: f64) -> Engine {
