@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use promql_parser::parser::{self, Expr, LabelModifier};
+use promql_parser::label::Matcher;
+use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 
@@ -26,7 +27,8 @@ fn upstream_families() -> BTreeSet<&'static str> {
      vllm:external_prefix_cache_hits_total vllm:num_requests_waiting vllm:num_requests_running vllm:engine_sleep_state
      vllm:kv_offload_allocation_failure_total vllm:kv_offload_cpu_allocation_size_count
      vllm:simple_kv_offload_save_outcomes_total vllm:kv_offload_tiering_cascade_job_failures_total
-     vllm:kv_offload_tiering_promotion_job_failures_total"
+     vllm:kv_offload_tiering_promotion_job_failures_total vllm:request_queue_time_seconds_sum
+     vllm:request_queue_time_seconds_count"
         .split_whitespace()
         .collect()
 }
@@ -133,6 +135,19 @@ fn no_rule_merges_engines_that_other_labels_tell_apart() {
     }
 }
 
+/// How a query asks for a family of vLLM whatever the page calls it.
+const EACH_SPELLING: &str = "(ray_|)vllm[:_]";
+
+/// What pages call vLLM's families: as it writes them, as a collector of OpenTelemetry does, and behind Ray, old and new.
+const SPELLINGS: [&str; 4] = ["vllm:", "vllm_", "ray_vllm:", "ray_vllm_"];
+
+/// Name of what is selected; of a family of vLLM in each spelling, vLLM's own.
+fn name_of(selector: &VectorSelector) -> Option<String> {
+    let by_label = || selector.matchers.matchers.iter().find(|matcher| matcher.name == "__name__");
+    let in_each = || Some(format!("vllm:{}", by_label()?.value.strip_prefix(EACH_SPELLING)?));
+    selector.name.clone().or_else(in_each)
+}
+
 /// Metric names of an expression.
 fn metric_names(expr: &str) -> BTreeSet<String> {
     struct Names(BTreeSet<String>);
@@ -144,7 +159,7 @@ fn metric_names(expr: &str) -> BTreeSet<String> {
                 Expr::MatrixSelector(range) => &range.vs,
                 _ => return Ok(true),
             };
-            self.0.insert(selector.name.clone().ok_or("a selector without a name")?);
+            self.0.insert(name_of(selector).ok_or("a selector without a name")?);
             Ok(true)
         }
     }
@@ -255,6 +270,168 @@ fn everything_recorded_for_the_rules_is_read_by_one() {
         // The links are read by the annotations.
         assert!(read.contains(name) || name == "kvtier:links:info", "{name} is a threshold of nothing");
     }
+}
+
+#[test]
+fn a_family_of_vllm_is_asked_for_in_each_spelling() {
+    let matcher = format!("{EACH_SPELLING}x_total");
+    assert!(SPELLINGS.iter().all(|spelling| matches(&matcher, &format!("{spelling}x_total"))));
+    assert!(!matches(&matcher, "my_vllm:x_total"));
+    for (place, query) in queries() {
+        assert!(!query.contains("vllm:"), "{place} asks for one spelling only: {query}");
+    }
+}
+
+/// Whether Prometheus takes a name to match a pattern: in whole.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Ok(Expr::VectorSelector(selector)) = parser::parse(&format!("{{a=~{pattern:?}, b=\"1\"}}")) else {
+        panic!("{pattern} is no pattern");
+    };
+    selector.matchers.matchers.iter().find(|one| one.name == "a").unwrap().is_match(name)
+}
+
+/// Every query that is shipped, with where it stands: of rules, of panels, of their annotations and variables.
+fn queries() -> Vec<(String, String)> {
+    fn expressions(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => members.iter().for_each(|(key, value)| match value {
+                Value::String(text) if key == "expr" => found.push(text.clone()),
+                Value::String(text) if key == "query" && text.starts_with("label_values(") => {
+                    found.push(text["label_values(".len()..].rsplit_once(',').unwrap().0.to_owned());
+                }
+                _ => expressions(value, found),
+            }),
+            Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),
+            _ => {}
+        }
+    }
+    let mut all = Vec::new();
+    for path in files_below("dashboards", &["json"]) {
+        let mut found = Vec::new();
+        expressions(&serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap(), &mut found);
+        let place = path.file_name().unwrap().to_string_lossy().into_owned();
+        // What Grafana puts in for its variable.
+        all.extend(found.into_iter().map(|query| (place.clone(), query.replace("$__rate_interval", "1m"))));
+    }
+    assert!(all.len() > 100, "{}", all.len());
+    all.extend(rules().iter().map(|rule| ("a rule".to_owned(), string(rule, "expr").to_owned())));
+    all
+}
+
+/// Patterns of names that the shipped configurations of Prometheus drop.
+fn dropped() -> Vec<(String, String)> {
+    fn drops(value: &Value, found: &mut Vec<String>) {
+        let by_name = value["source_labels"].as_array().or(value["sourceLabels"].as_array());
+        if value["action"] == "drop" && by_name.is_some_and(|labels| labels.iter().any(|label| label == "__name__")) {
+            found.push(string(value, "regex").to_owned());
+        }
+        let inner = value.as_object().into_iter().flat_map(|members| members.values());
+        inner.chain(value.as_array().into_iter().flatten()).for_each(|value| drops(value, found));
+    }
+    let mut all = Vec::new();
+    for path in files_below("deploy", &["yml", "yaml"]) {
+        let mut found = Vec::new();
+        documents(&path).iter().for_each(|document| drops(document, &mut found));
+        all.extend(found.into_iter().map(|pattern| (path.display().to_string(), pattern)));
+    }
+    all
+}
+
+#[test]
+fn nothing_shipped_asks_for_what_a_shipped_configuration_drops() {
+    let dropped = dropped();
+    assert!(dropped.len() >= 2, "{dropped:?}");
+    for (place, query) in queries() {
+        for name in metric_names(&query) {
+            let spelled = SPELLINGS.map(|spelling| name.replacen("vllm:", spelling, 1));
+            for (file, pattern) in &dropped {
+                assert!(!spelled.iter().any(|name| matches(pattern, name)), "{file} drops {name} of {place}: {query}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_rule_knows_a_job_by_its_name() {
+    struct Jobs(BTreeSet<String>);
+    impl ExprVisitor for Jobs {
+        type Error = String;
+        fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
+            let matchers: &[Matcher] = match expr {
+                Expr::VectorSelector(selector) => &selector.matchers.matchers,
+                Expr::MatrixSelector(range) => &range.vs.matchers.matchers,
+                _ => &[],
+            };
+            self.0.extend(matchers.iter().filter(|one| one.name == "job").map(|one| one.value.clone()));
+            Ok(true)
+        }
+    }
+    for rule in rules() {
+        let mut jobs = Jobs(BTreeSet::new());
+        walk_expr(&mut jobs, &parser::parse(string(&rule, "expr")).unwrap()).unwrap();
+        assert_eq!(jobs.0, BTreeSet::new(), "{rule}");
+    }
+}
+
+/// Whether two sides of an operation are ours and upstream's. A recorded name has a prefix of its own.
+fn joins_ours_with_upstreams(expr: &str) -> bool {
+    struct Joins(bool);
+    impl ExprVisitor for Joins {
+        type Error = String;
+        fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
+            if let Expr::Binary(node) = expr {
+                let sides = [&node.lhs, &node.rhs].map(|side| metric_names(&side.to_string()));
+                let any = |side: &BTreeSet<String>, start: &str| side.iter().any(|name| name.starts_with(start));
+                let [left, right] = &sides;
+                self.0 |= any(left, "kvtier_") && any(right, "vllm:") || any(left, "vllm:") && any(right, "kvtier_");
+            }
+            Ok(true)
+        }
+    }
+    let mut joins = Joins(false);
+    walk_expr(&mut joins, &parser::parse(expr).unwrap()).unwrap();
+    joins.0
+}
+
+#[test]
+fn no_rule_joins_ours_with_upstreams() {
+    for joined in ["kvtier_a / {__name__=~\"(ray_|)vllm[:_]b\"}", "rate(vllm:a[5m]) > 0 and on (job) kvtier_b"] {
+        assert!(joins_ours_with_upstreams(joined), "{joined}");
+    }
+    for rule in rules() {
+        assert!(!joins_ours_with_upstreams(string(&rule, "expr")), "{rule}: record upstream's side by itself");
+    }
+}
+
+#[test]
+fn every_threshold_is_watched() {
+    let rules = rules();
+    let recorded: BTreeSet<_> = rules.iter().filter_map(|rule| rule["record"].as_str()).collect();
+    let recorded: BTreeSet<_> =
+        recorded.into_iter().filter(|name| name.starts_with("kvtier:")).map(str::to_owned).collect();
+    let guard = alerts().into_iter().find(|alert| string(alert, "alert") == "KVTierThresholdBroken").unwrap();
+    let expr = string(&guard, "expr");
+    assert_eq!(metric_names(expr), recorded);
+    for name in recorded {
+        assert!(expr.contains(&format!("\"threshold\", \"{name}\"")), "{name} is not named");
+    }
+}
+
+#[test]
+fn every_notice_has_an_alert_and_no_other_is_named() {
+    let (mut named, mut own) = (BTreeSet::new(), BTreeSet::new());
+    for alert in alerts() {
+        for part in string(&alert, "expr").split("id").skip(1) {
+            let Some(ids) = part.trim_start_matches(['=', '!', '~']).strip_prefix('"') else { continue };
+            let ids = ids.split('"').next().unwrap().split('|').map(str::to_owned);
+            if string(&alert, "alert") == "KVTierNotice" { named.extend(ids) } else { own.extend(ids) }
+        }
+    }
+    let document = text("docs/notices.md");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let known: BTreeSet<String> = rows.map(str::to_owned).collect();
+    assert_eq!(named.difference(&known).collect::<Vec<_>>(), [""; 0], "no such notice");
+    assert_eq!(own.difference(&named).collect::<Vec<_>>(), [""; 0], "told twice");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a query says, read off its syntax tree by a parser that is not ours.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -46,6 +47,12 @@ pub fn walk(expr: &Expr) -> Vec<(&Expr, Vec<&str>)> {
     found
 }
 
+/// The label that the name of a metric is.
+const NAME: &str = "__name__";
+
+/// How a query asks for a family of the engine whatever the page calls it: with a colon or an underscore, and behind Ray.
+const EACH_SPELLING: &str = "(ray_|)vllm[:_]";
+
 /// A selector and what is around it.
 pub struct Selector<'a> {
     /// What it selects.
@@ -57,9 +64,17 @@ pub struct Selector<'a> {
 }
 
 impl Selector<'_> {
-    /// Name of the metric.
-    pub fn metric(&self) -> &str {
-        self.of.name.as_deref().unwrap_or_default()
+    /// Name of the metric; of one that is asked for in each spelling that pages have, the engine's own.
+    pub fn metric(&self) -> Cow<'_, str> {
+        let named = |one: &&Matcher| one.name == NAME;
+        match (&self.of.name, self.of.matchers.matchers.iter().find(named)) {
+            (Some(name), _) => name.into(),
+            (None, Some(one)) => match one.value.strip_prefix(EACH_SPELLING) {
+                Some(name) => format!("vllm:{name}").into(),
+                None => (&one.value).into(),
+            },
+            (None, None) => "".into(),
+        }
     }
 
     /// Whether its range is `$__rate_interval`.
@@ -72,9 +87,9 @@ impl Selector<'_> {
         self.around.contains(&"increase") && self.range == Some(Duration::from_secs(3600))
     }
 
-    /// Its matchers.
+    /// Its matchers, but for that of the name.
     pub fn matchers(&self) -> impl Iterator<Item = &Matcher> {
-        self.of.matchers.matchers.iter()
+        self.of.matchers.matchers.iter().filter(|one| one.name != NAME)
     }
 }
 
@@ -118,8 +133,11 @@ pub fn is_guarded(expr: &Expr) -> bool {
 #[test]
 fn selectors_come_with_the_functions_around_them() {
     let expr = parse(r#"sum by (a) (rate(x_total{job=~"$job"}[$__rate_interval])) / on (b) y"#).unwrap();
-    let found: Vec<_> = selectors(&expr).iter().map(|s| (s.metric().to_owned(), s.around.join(" "))).collect();
+    let found: Vec<_> = selectors(&expr).iter().map(|s| (s.metric().into_owned(), s.around.join(" "))).collect();
     assert_eq!(found, [("x_total".to_owned(), "rate".to_owned()), ("y".to_owned(), String::new())]);
     assert_eq!(labels(&expr).into_iter().collect::<Vec<_>>(), ["a", "b"]);
+    let expr = parse(r#"{__name__=~"(ray_|)vllm[:_]x_total", job=~"$job"}"#).unwrap();
+    let found = selectors(&expr);
+    assert_eq!((&*found[0].metric(), found[0].matchers().count()), ("vllm:x_total", 1));
     assert!(parse("sum(").is_err());
 }

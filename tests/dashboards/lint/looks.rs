@@ -46,7 +46,7 @@ fn families(text: &str) -> BTreeSet<String> {
         let parts = ["_bucket", "_sum", "_count"];
         parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name).to_owned()
     };
-    query::selectors(&expr).iter().map(|selector| family(selector.metric())).collect()
+    query::selectors(&expr).iter().map(|selector| family(&selector.metric())).collect()
 }
 
 /// One of our units on every panel, and on every column that has one of its own.

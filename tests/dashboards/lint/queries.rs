@@ -62,7 +62,7 @@ pub fn selects_by_the_variables(board: &Value) -> Vec<String> {
 pub fn counters_under_rate(board: &Value) -> Vec<String> {
     let is_counter = |name: &str| ["_total", "_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end));
     with_selector(all(board), |selector| {
-        is_counter(selector.metric()) && !selector.around.iter().any(|name| OF_COUNTERS.contains(name))
+        is_counter(&selector.metric()) && !selector.around.iter().any(|name| OF_COUNTERS.contains(name))
     })
 }
 
