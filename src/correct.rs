@@ -6,10 +6,10 @@
 
 use crate::bound::{DOUBTFUL, Fill, Resolved};
 use crate::derive::engine_labels;
-use crate::dialect::{self, Owner, RAM_USAGE};
+use crate::dialect::{self, RAM_USAGE};
 use crate::exposition::{self, Edit, Exposition, Metadata, Sample, Span};
 use crate::family::{Desc, Family, Labels};
-use crate::model::{EngineId, Snapshot};
+use crate::model::{EngineId, Owner, Snapshot};
 use crate::share::share;
 
 /// One upstream family and what takes its place.

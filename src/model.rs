@@ -453,6 +453,41 @@ pub struct Note {
     pub text: String,
 }
 
+/// Which engine a sample belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// The one at this place of [`Snapshot::engines`].
+    One(usize),
+    /// Several that its labels do not tell apart.
+    Several,
+    /// None that is known.
+    #[default]
+    Nobody,
+}
+
+/// Whose the samples of each page are: found once, and looked up for each family that is read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pages {
+    /// The page that is being read.
+    pub current: usize,
+    /// For each page its samples' owners, in the order in which the page keeps them.
+    pub owners: Vec<Vec<Owner>>,
+    /// Pages on which an engine of a kind was found.
+    pub found: Vec<(usize, &'static str)>,
+}
+
+impl Pages {
+    /// Whose the sample at this place of the current page is.
+    pub fn owner(&self, place: usize) -> Owner {
+        self.owners.get(self.current).and_then(|owners| owners.get(place)).copied().unwrap_or_default()
+    }
+
+    /// Whether an engine of that kind was found on the current page.
+    pub fn names(&self, kind: &'static str) -> bool {
+        self.found.contains(&(self.current, kind))
+    }
+}
+
 /// Everything that the dialects read off one page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
@@ -472,6 +507,8 @@ pub struct Snapshot {
     /// Names of the labels that tell engines apart beside `model_name` and `engine`, in order, by the kind of engine. A
     /// kind without an entry has none, nor any other label that nothing accounts for.
     pub told_by: Arc<BTreeMap<&'static str, Vec<String>>>,
+    /// Whose the samples are, page by page, while they are read.
+    pub pages: Pages,
     /// Takes what is said of engines beyond the first [`MAX_ENGINES`]. Nobody reads it.
     pub beyond: Option<Box<Engine>>,
 }

@@ -55,7 +55,7 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     for name in DIALECT.reads {
         let whose = Whose::of(snapshot, Kind::Lmcache, name);
         for sample in page.samples(name).iter().filter(|sample| says_something(sample.value)) {
-            let place = (model(sample.labels, snapshot), whose.named(sample.labels).own_labels());
+            let place = (model(sample.labels, snapshot), whose.server(sample.labels));
             caches.entry(place).or_default().take(name, sample.labels, sample.value);
         }
     }

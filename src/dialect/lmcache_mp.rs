@@ -100,7 +100,7 @@ fn servers<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> BTreeMap<Ve
     for name in DIALECT.reads {
         let whose = Whose::of(snapshot, Kind::LmcacheServer, name);
         for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
-            let server = servers.entry(whose.named(sample.labels).own_labels()).or_default();
+            let server = servers.entry(whose.server(sample.labels)).or_default();
             server.entry(*name).or_default().push(sample);
         }
     }

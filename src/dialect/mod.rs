@@ -35,11 +35,10 @@ mod vllm_tiering;
 
 use std::sync::LazyLock;
 
-pub use identity::Owner;
 use identity::{Declared, Kind, Whose};
 
-use crate::exposition::{Exposition, Labels, Names};
-use crate::model::{Engine, Fact, Snapshot};
+use crate::exposition::{Exposition, Labels, Names, Sample};
+use crate::model::{Engine, Fact, Owner, Pages, Snapshot};
 
 pub use vllm_offload::{CONNECTOR as OFFLOADING, USAGE as RAM_USAGE};
 
@@ -79,13 +78,19 @@ pub static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(DIALECTS.iter().
 pub fn read(pages: &[Exposition<'_>]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     identity::discover(pages, &mut snapshot);
+    identity::place(pages, &mut snapshot);
     for dialect in DIALECTS {
-        let recognised = pages.iter().fold(false, |known, page| (dialect.read)(page, &mut snapshot) | known);
+        let mut recognised = false;
+        for (at, page) in pages.iter().enumerate() {
+            snapshot.pages.current = at;
+            recognised |= (dialect.read)(page, &mut snapshot);
+        }
         if recognised {
             snapshot.dialects.push(dialect.name);
         }
     }
     identity::tell(&mut snapshot);
+    snapshot.pages = Pages::default();
     snapshot
 }
 
@@ -95,6 +100,11 @@ pub fn owner<'s>(snapshot: &'s Snapshot, family: &'static str) -> impl Fn(Labels
         DIALECTS.iter().find(|dialect| dialect.reads.contains(&family)).map_or(Kind::Vllm, |dialect| dialect.kind);
     let whose = Whose::of(snapshot, kind, family);
     move |labels| whose.owner(snapshot, labels)
+}
+
+/// The samples of a family with their places on the page, by which [`Pages::owner`] tells whose they are.
+fn placed<'p, 'a>(page: &'p Exposition<'a>, name: &str) -> impl Iterator<Item = (usize, &'p Sample<'a>)> {
+    page.places(name).zip(page.samples(name))
 }
 
 /// Whether a value can be a fact: everything that is read here is counted or measured from 0 upwards.
@@ -110,13 +120,15 @@ fn unreadable(
     name: &'static str,
     mut mark: impl FnMut(&mut Engine, Labels<'_>),
 ) {
-    let whose = Whose::of(snapshot, Kind::Vllm, name);
-    for sample in page.samples(name) {
-        match whose.owner(snapshot, sample.labels) {
+    for (place, sample) in placed(page, name) {
+        match snapshot.pages.owner(place) {
             Owner::One(at) if !says_something(sample.value) || snapshot.engines[at].doubts(name) => {
                 mark(&mut snapshot.engines[at], sample.labels);
             }
-            Owner::Several => whose.fitting(snapshot, sample.labels).for_each(|engine| mark(engine, sample.labels)),
+            Owner::Several => {
+                let whose = Whose::of(snapshot, Kind::Vllm, name);
+                whose.fitting(snapshot, sample.labels).for_each(|engine| mark(engine, sample.labels));
+            }
             Owner::One(_) | Owner::Nobody => {}
         }
     }
@@ -130,9 +142,10 @@ fn facts(
     name: &'static str,
     mut set: impl FnMut(&mut Engine, Labels<'_>, Fact),
 ) {
-    let whose = Whose::of(snapshot, Kind::Vllm, name);
-    for sample in page.samples(name).iter().filter(|sample| says_something(sample.value)) {
-        if let Some(at) = whose.sure_owner(snapshot, sample.labels) {
+    for (place, sample) in placed(page, name).filter(|(_, sample)| says_something(sample.value)) {
+        if let Owner::One(at) = snapshot.pages.owner(place)
+            && !snapshot.engines[at].doubts(name)
+        {
             set(&mut snapshot.engines[at], sample.labels, Fact::new(sample.value, name));
         }
     }

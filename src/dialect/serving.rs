@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::identity::{Kind, Owner, Whose};
+use super::identity::{Kind, Whose};
 use super::vllm::CACHE_CONFIG;
 use super::vllm_offload::TOTAL_BYTES;
 use super::{first, largest};
 use crate::exposition::{Exposition, Names};
-use crate::model::{EngineId, Fact, Histogram, Snapshot};
+use crate::model::{EngineId, Fact, Histogram, Owner, Snapshot};
 
 /// What one engine says of its serving.
 #[derive(Clone, Debug, PartialEq)]

@@ -23,10 +23,10 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{self, Declared, Kind, Whose};
-use super::{Dialect, add};
+use super::identity::{Declared, Kind};
+use super::{Dialect, add, placed};
 use crate::exposition::{Exposition, Sample};
-use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
+use crate::model::{Engine, Fact, Medium, Owner, Quotient, Residency, Snapshot};
 
 const CONNECTOR: &str = "HiCache";
 const HOST: &str = "hicache_host";
@@ -91,7 +91,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    if !identity::find_engines(page, Kind::Sglang, snapshot) {
+    if !snapshot.pages.names(Kind::Sglang.name()) {
         return false;
     }
     for (at, samples) in by_engine(page, snapshot) {
@@ -111,10 +111,11 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
 fn by_engine<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> BTreeMap<usize, Samples<'p, 'a>> {
     let mut all: BTreeMap<usize, Samples<'p, 'a>> = BTreeMap::new();
     for name in DIALECT.reads {
-        let whose = Whose::of(snapshot, Kind::Sglang, name);
         let whole = |sample: &&Sample<'_>| sample.value.is_finite() && sample.labels.value("priority").is_empty();
-        for sample in page.samples(name).iter().filter(whole) {
-            if let Some(at) = whose.sure_owner(snapshot, sample.labels) {
+        for (place, sample) in placed(page, name).filter(|(_, sample)| whole(sample)) {
+            if let Owner::One(at) = snapshot.pages.owner(place)
+                && !snapshot.engines[at].doubts(name)
+            {
                 all.entry(at).or_default().entry(name).or_default().push(sample);
             }
         }

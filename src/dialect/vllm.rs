@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{self, Declared, Kind, Owner, Whose};
-use super::{Dialect, as_number, facts, first, of_processes, vllm_groups, vllm_offload, vllm_simple, vllm_tiering};
+use super::identity::{Declared, Kind, Whose};
+use super::{
+    Dialect, as_number, facts, first, of_processes, placed, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
+};
 use crate::exposition::{Exposition, Sample};
-use crate::model::{Engine, Fact, Quotient, ResetCalls, Snapshot, ratio};
+use crate::model::{Engine, Fact, Owner, Quotient, ResetCalls, Snapshot, ratio};
 
 const PROMPT: &str = "vllm:prompt_tokens_total";
 const GENERATION: &str = "vllm:generation_tokens_total";
@@ -87,7 +89,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
-    if !identity::find_engines(page, Kind::Vllm, snapshot) {
+    if !snapshot.pages.names(Kind::Vllm.name()) {
         return false;
     }
     snapshot.engine_kind = Some("vllm");
@@ -162,17 +164,15 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     facts(page, snapshot, KV_USAGE, |engine, labels, fact| of_processes(&mut engine.gpu_pool_used, labels, fact));
     let configs = page.samples(CACHE_CONFIG);
     let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
-    let mut engines: BTreeMap<Vec<(String, String)>, f64> = BTreeMap::new();
-    for sample in configs {
-        *engines.entry(whose.named(sample.labels).own_labels()).or_default() += 1.0;
-    }
-    for sample in configs {
-        let named = whose.named(sample.labels);
-        let Owner::One(at) = named.owner(snapshot) else { continue };
+    let servers: Vec<_> = configs.iter().map(|sample| whose.server(sample.labels)).collect();
+    let mut engines: BTreeMap<_, f64> = BTreeMap::new();
+    servers.iter().for_each(|server| *engines.entry(server).or_default() += 1.0);
+    for ((place, sample), server) in placed(page, CACHE_CONFIG).zip(&servers) {
+        let Owner::One(at) = snapshot.pages.owner(place) else { continue };
         let engine = &mut snapshot.engines[at];
         let [block, blocks, tokens] = sample.labels.raws(["block_size", "num_gpu_blocks", "kv_cache_size_tokens"]);
         let (block, tokens) = (as_number(block), as_number(tokens));
-        let blocks = as_number(blocks).and_then(|all| ratio(all, *engines.get(&named.own_labels())?));
+        let blocks = as_number(blocks).and_then(|all| ratio(all, *engines.get(server)?));
         let tokens = tokens.or_else(|| Some(blocks? * block?));
         if let Some(tokens) = tokens {
             first(&mut engine.gpu_pool_tokens, Fact::new(tokens, CACHE_CONFIG));

@@ -12,23 +12,25 @@
 
 use std::collections::BTreeMap;
 
-use super::as_number;
-use super::identity::{Kind, Owner, Whose};
+use super::identity::{Kind, Whose};
 use super::vllm::CACHE_CONFIG;
+use super::{as_number, placed};
 use crate::exposition::{Exposition, Labels};
-use crate::model::Snapshot;
+use crate::model::{Owner, Snapshot};
 
 /// Tells the engines what shows that they have several groups.
 pub(super) fn mark(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
-    let mut servers: BTreeMap<Vec<(String, String)>, Vec<Labels<'_>>> = BTreeMap::new();
-    for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
-        servers.entry(whose.named(labels).own_labels()).or_default().push(labels);
+    let mut servers: BTreeMap<Vec<(String, String)>, (Vec<usize>, Vec<Labels<'_>>)> = BTreeMap::new();
+    for (place, sample) in placed(page, CACHE_CONFIG) {
+        let (places, configs) = servers.entry(whose.server(sample.labels)).or_default();
+        places.push(place);
+        configs.push(sample.labels);
     }
-    for configs in servers.values() {
+    for (places, configs) in servers.values() {
         let of_the_pool = holds_fewer_tokens(configs).then_some("the pool holds fewer tokens than its blocks do");
-        for labels in configs {
-            let Owner::One(at) = whose.owner(snapshot, *labels) else { continue };
+        for (place, labels) in places.iter().zip(configs) {
+            let Owner::One(at) = snapshot.pages.owner(*place) else { continue };
             let engine = &mut snapshot.engines[at];
             engine.several_groups = engine.several_groups.or(mamba(*labels)).or(of_the_pool);
         }

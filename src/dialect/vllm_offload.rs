@@ -9,11 +9,13 @@
 
 use std::collections::BTreeSet;
 
-use super::identity::{Declared, Kind, Owner, Whose};
+use super::identity::{Declared, Kind, Whose};
 use super::vllm::CACHE_CONFIG;
-use super::{Dialect, as_number, facts, first, number, of_processes, unreadable};
+use super::{Dialect, as_number, facts, first, number, of_processes, placed, unreadable};
 use crate::exposition::{Exposition, Labels, unescape};
-use crate::model::{Engine, EngineId, Fact, Medium, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers};
+use crate::model::{
+    Engine, EngineId, Fact, Medium, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
+};
 use crate::notice::kinds::UNKNOWN_DIRECTION;
 
 /// vLLM's own connector, as its tiers name it.
@@ -100,7 +102,7 @@ fn prove(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
         for labels in page.samples(name).iter().map(|sample| sample.labels) {
             seen = true;
             if labels.raw("transfer_type").is_none_or(is_the_cpus) {
-                servers.insert((labels.value("model_name"), whose.named(labels).own_labels()));
+                servers.insert((labels.value("model_name"), whose.server(labels)));
             }
         }
     }
@@ -238,11 +240,10 @@ fn config_info(page: &Exposition<'_>, snapshot: &mut Snapshot) {
 /// whatever connector it configured, so alone it proves a size and nothing else.
 fn configured_sizes(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     const GIB: f64 = 1_073_741_824.0;
-    let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
-    for labels in page.samples(CACHE_CONFIG).iter().map(|sample| sample.labels) {
-        let [backend, gib] = labels.raws(["kv_offloading_backend", "kv_offloading_size"]);
+    for (place, sample) in placed(page, CACHE_CONFIG) {
+        let [backend, gib] = sample.labels.raws(["kv_offloading_backend", "kv_offloading_size"]);
         let (Some("native"), Some(gib)) = (backend, as_number(gib)) else { continue };
-        let Owner::One(at) = whose.owner(snapshot, labels) else { continue };
+        let Owner::One(at) = snapshot.pages.owner(place) else { continue };
         let tier = snapshot.engines[at].tier_or_insert(RAM, Medium::Ram, "native");
         tier.sizes.push(Size { fact: Fact::new(gib * GIB, CACHE_CONFIG), source: SizeSource::CacheConfig });
     }

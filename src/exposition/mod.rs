@@ -163,6 +163,16 @@ impl<'a> Exposition<'a> {
         self.seen(name).map_or(&[], |seen| &self.samples[seen.samples.clone()])
     }
 
+    /// Where the samples of a family stand among all that are wanted.
+    pub fn places(&self, name: &str) -> Range<usize> {
+        self.seen(name).map_or(0..0, |seen| seen.samples.clone())
+    }
+
+    /// How many samples are wanted.
+    pub fn wanted(&self) -> usize {
+        self.samples.len()
+    }
+
     /// Whether the page knows the family: by a TYPE line or a sample. A HELP line alone proves nothing.
     pub fn has(&self, name: &str) -> bool {
         self.seen(name).is_some_and(|seen| seen.has_type || !seen.samples.is_empty())

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Declared, Kind, Owner, Whose};
+use super::{Declared, Kind, Whose};
 use crate::exposition::{Exposition, Sample};
-use crate::model::{Doubt, Note, Snapshot};
+use crate::model::{Doubt, Note, Owner, Snapshot};
 use crate::notice::kinds::IDENTITY_UNCERTAIN;
 
 /// Takes note of the families of each engine whose samples are in doubt.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::doubt::doubt;
-use super::{Declared, Kind, Named, Owner, WORKER, Whose, names_its_replica};
+use super::{Declared, Kind, Named, WORKER, Whose, names_its_replica};
 use crate::dialect::{DIALECTS, Dialect};
 use crate::exposition::{Exposition, Labels};
-use crate::model::{Engine, EngineId, Snapshot};
+use crate::model::{Engine, EngineId, Owner, Snapshot};
 
 /// Notes which labels tell the engines of each kind apart on these pages. A kind whose pages have no label that needs a
 /// second look gets no entry.
@@ -29,11 +29,11 @@ pub(in crate::dialect) fn discover(pages: &[Exposition<'_>], snapshot: &mut Snap
                     continue;
                 }
                 for labels in samples.iter().map(|sample| sample.labels) {
-                    if texts.have(labels) {
+                    if texts.find(labels).is_some() {
                         continue;
                     }
                     if !odd(dialect, name, declared, labels, &mut all) && declared == Declared::These(&[]) {
-                        texts.add(labels);
+                        texts.add(labels, ());
                     }
                 }
             }
@@ -63,78 +63,98 @@ fn odd(
     is_odd
 }
 
-/// Finds the engines of one kind on a page, and what is in doubt. Returns whether the page names any engine.
-pub(in crate::dialect) fn find_engines(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) -> bool {
-    if !snapshot.told_by.contains_key(kind.name()) {
-        return find_plain(page, kind, snapshot);
+/// The kinds whose engines are found by their samples. A cache beside them joins what they found.
+const ENGINES: [Kind; 2] = [Kind::Vllm, Kind::Sglang];
+
+/// Finds the engines of all pages, whose the samples are, and what is in doubt.
+pub(in crate::dialect) fn place(pages: &[Exposition<'_>], snapshot: &mut Snapshot) {
+    snapshot.pages.owners = pages.iter().map(|page| vec![Owner::Nobody; page.wanted()]).collect();
+    let named = ENGINES.map(|kind| (kind, pages.iter().map(|page| Said::on(page, kind, snapshot)).collect::<Vec<_>>()));
+    for (kind, said) in &named {
+        find_engines(pages, *kind, said, snapshot);
     }
-    let found = find_labelled(page, kind, snapshot);
-    doubt(page, kind, snapshot);
-    found
+    for (_, said) in &named {
+        for (at, said) in said.iter().enumerate() {
+            let owners: Vec<Owner> = said.all.iter().map(|one| one.named.owner(snapshot)).collect();
+            for (place, one) in &said.places {
+                snapshot.pages.owners[at][*place] = owners[*one];
+            }
+        }
+    }
+    for kind in ENGINES {
+        pages.iter().for_each(|page| doubt(page, kind, snapshot));
+    }
 }
 
-/// The engines of a page that tells them by model and `engine` alone: mostly each of them has one text of labels in nearly
-/// all families.
-fn find_plain(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) -> bool {
-    let (mut found, mut partial, mut texts) = (false, Vec::new(), Texts::default());
-    for (dialect, name) in kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name))) {
-        let samples = page.samples(name);
-        if samples.is_empty() || dialect.declares(name) == Declared::OfNoEngine {
-            continue;
-        }
-        let whose = Whose::of(snapshot, kind, name);
-        for labels in samples.iter().map(|sample| sample.labels) {
-            if texts.have(labels) {
+/// What the samples of a page say of the engines of a kind. On a page straight from them mostly all samples of an engine
+/// say the same, in the same text.
+struct Said<'a> {
+    all: Vec<One<'a>>,
+    /// Places of samples with what they say.
+    places: Vec<(usize, usize)>,
+}
+
+/// What one or more samples say.
+struct One<'a> {
+    named: Named<'a>,
+    /// A family that every engine shows says it, so it is a whole identity.
+    is_whole: bool,
+    /// A description of the engine says it.
+    is_fact: bool,
+}
+
+impl<'a> Said<'a> {
+    fn on(page: &Exposition<'a>, kind: Kind, snapshot: &Snapshot) -> Said<'a> {
+        let mut said = Said { all: Vec::new(), places: Vec::new() };
+        let is_plain = !snapshot.told_by.contains_key(kind.name());
+        let mut texts = Texts::default();
+        for (dialect, name) in
+            kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name)))
+        {
+            let places = page.places(name);
+            if places.is_empty() || dialect.declares(name) == Declared::OfNoEngine {
                 continue;
             }
-            let named = whose.named(labels);
-            if named.is_full() {
-                found = true;
-                texts.add(labels);
-                named.add_unless(Named::is_known, snapshot);
-            } else {
-                found |= dialect.declares(name) == Declared::Facts;
-                partial.push(named);
+            let whose = Whose::of(snapshot, kind, name);
+            let is_whole = dialect.identity.contains(&name);
+            let is_fact = dialect.declares(name) == Declared::Facts;
+            for (place, labels) in places.zip(page.samples(name).iter().map(|sample| sample.labels)) {
+                let known = if is_plain { texts.find(labels) } else { None };
+                let one = known.unwrap_or_else(|| {
+                    let named = whose.named(labels);
+                    if is_plain && named.is_full() {
+                        texts.add(labels, said.all.len());
+                    }
+                    said.all.push(One { named, is_whole: false, is_fact });
+                    said.all.len() - 1
+                });
+                said.all[one].is_whole |= is_whole;
+                said.places.push((place, one));
             }
         }
+        said
     }
-    for named in partial.iter().filter(|named| named.may_be_new()) {
-        named.add_unless(Named::fits_any, snapshot);
-    }
-    found
 }
 
-/// The same where further labels tell engines apart. A family that every engine shows has its whole identity, so these go
-/// first; of the others those that name an engine in full go before those that can only be joined.
-fn find_labelled(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) -> bool {
-    let (mut found, mut partial) = (false, Vec::new());
-    for name in kind.dialects().flat_map(|dialect| dialect.identity) {
-        let whose = Whose::of(snapshot, kind, name);
-        for named in page.samples(name).iter().map(|sample| whose.named(sample.labels)).filter(Named::is_full) {
-            found = true;
-            named.add_unless(Named::is_known, snapshot);
+/// A family that every engine shows has its whole identity, so these go first; of the others those that name an engine in
+/// full go before those that can only be joined.
+fn find_engines(pages: &[Exposition<'_>], kind: Kind, said: &[Said<'_>], snapshot: &mut Snapshot) {
+    let all = || said.iter().flat_map(|said| &said.all);
+    for one in all().filter(|one| one.is_whole && one.named.is_full()) {
+        one.named.add_unless(Named::is_known, snapshot);
+    }
+    join_the_partial(pages, kind, snapshot);
+    for one in all().filter(|one| one.named.is_full()) {
+        one.named.add_unless(Named::fits_any, snapshot);
+    }
+    for one in all().filter(|one| !one.named.is_full() && one.named.may_be_new()) {
+        one.named.add_unless(Named::fits_any, snapshot);
+    }
+    for (at, said) in said.iter().enumerate() {
+        if said.all.iter().any(|one| one.named.is_full() || one.is_fact) {
+            snapshot.pages.found.push((at, kind.name()));
         }
     }
-    join_the_partial(page, kind, snapshot);
-    for name in kind.dialects().flat_map(|dialect| dialect.reads) {
-        let whose = Whose::of(snapshot, kind, name);
-        if whose.declared == Declared::OfNoEngine {
-            continue;
-        }
-        for named in page.samples(name).iter().map(|sample| whose.named(sample.labels)) {
-            if named.is_full() {
-                found = true;
-                named.add_unless(Named::fits_any, snapshot);
-            } else {
-                found |= whose.declared == Declared::Facts;
-                partial.push(named);
-            }
-        }
-    }
-    for named in partial.iter().filter(|named| named.may_be_new()) {
-        named.add_unless(Named::fits_any, snapshot);
-    }
-    found
 }
 
 impl Named<'_> {
@@ -151,31 +171,36 @@ impl Named<'_> {
     }
 }
 
-/// Texts of labels that were looked at. Those of one family are mostly those of the one before, in the same order.
-#[derive(Default)]
-struct Texts<'a> {
-    all: Vec<Labels<'a>>,
+/// Texts of labels with what is known of them. Those of one family are mostly those of the one before, in the same order.
+struct Texts<'a, T> {
+    all: Vec<(Labels<'a>, T)>,
     /// Where the next one is to be expected.
     next: usize,
 }
 
-impl<'a> Texts<'a> {
+impl<T> Default for Texts<'_, T> {
+    fn default() -> Self {
+        Texts { all: Vec::new(), next: 0 }
+    }
+}
+
+impl<'a, T: Copy> Texts<'a, T> {
     /// As many as are looked through where the expectation fails.
     const FEW: usize = 8;
     /// As many as are kept: a page could have any number.
     const MOST: usize = 1024;
 
-    /// Whether the text was added. It may not be noticed that it was.
-    fn have(&mut self, labels: Labels<'a>) -> bool {
-        let expected = (self.all.get(self.next) == Some(&labels)).then_some(self.next);
-        let found = expected.or_else(|| self.all.iter().take(Self::FEW).position(|text| *text == labels));
-        self.next = found.map_or(self.next, |at| at + 1);
-        found.is_some()
+    /// What is known of a text. It may not be noticed that it was added.
+    fn find(&mut self, labels: Labels<'a>) -> Option<T> {
+        let is_it = |at: &usize| self.all.get(*at).is_some_and(|(text, _)| *text == labels);
+        let at = Some(self.next).filter(is_it).or_else(|| (0..Self::FEW).find(is_it))?;
+        self.next = at + 1;
+        Some(self.all[at].1)
     }
 
-    fn add(&mut self, labels: Labels<'a>) {
+    fn add(&mut self, labels: Labels<'a>, known: T) {
         if self.all.len() < Self::MOST {
-            self.all.push(labels);
+            self.all.push((labels, known));
             self.next = self.all.len();
         }
     }
@@ -183,7 +208,7 @@ impl<'a> Texts<'a> {
 
 /// Takes out the engines that are others with fewer labels: a family that lacks a label says nothing of whom it means. One
 /// is an engine of its own where a family has it beside the other.
-fn join_the_partial(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) {
+fn join_the_partial(pages: &[Exposition<'_>], kind: Kind, snapshot: &mut Snapshot) {
     let of_kind = |engine: &&Engine| engine.kind == Some(kind.name());
     let most = snapshot.engines.iter().filter(of_kind).map(|engine| engine.id.labels.len()).max().unwrap_or_default();
     let is_part = |id: &EngineId, of: &EngineId| {
@@ -198,7 +223,8 @@ fn join_the_partial(page: &Exposition<'_>, kind: Kind, snapshot: &mut Snapshot) 
     }
     for name in kind.dialects().flat_map(|dialect| dialect.identity) {
         let whose = Whose::of(snapshot, kind, name);
-        let ids: BTreeSet<EngineId> = page.samples(name).iter().map(|sample| whose.named(sample.labels).id()).collect();
+        let ids: BTreeSet<EngineId> =
+            pages.iter().flat_map(|page| page.samples(name)).map(|sample| whose.named(sample.labels).id()).collect();
         parts.retain(|part| !ids.contains(part) || !ids.iter().any(|other| is_part(part, other)));
     }
     snapshot.engines.retain(|engine| !parts.contains(&engine.id));

@@ -29,11 +29,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) use doubt::tell;
-pub(super) use find::{discover, find_engines};
+pub(super) use find::{discover, place};
 
 use super::{DIALECTS, Dialect};
 use crate::exposition::{Labels, unescape};
-use crate::model::{Engine, EngineId, Snapshot};
+use crate::model::{Engine, EngineId, Owner, Snapshot};
 
 /// Whose engines a dialect's families tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,17 +153,6 @@ pub(in crate::dialect) struct Named<'a> {
     whole: bool,
 }
 
-/// Which engine a sample belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The one at this place of [`Snapshot::engines`].
-    One(usize),
-    /// Several that its labels do not tell apart.
-    Several,
-    /// None that is known.
-    Nobody,
-}
-
 impl Whose {
     /// For the samples of one family.
     pub(in crate::dialect) fn of(snapshot: &Snapshot, kind: Kind, family: &'static str) -> Whose {
@@ -194,6 +183,11 @@ impl Whose {
         Named { kind: self.kind, model_name, engine, labels: further, whole }
     }
 
+    /// The identity labels of a sample: all but its model and its `engine`, so those that tell servers apart.
+    pub(in crate::dialect) fn server(&self, labels: Labels<'_>) -> Vec<(String, String)> {
+        if self.names().is_empty() { Vec::new() } else { self.named(labels).own_labels() }
+    }
+
     /// The engine that a sample belongs to.
     pub(in crate::dialect) fn owner(&self, snapshot: &Snapshot, labels: Labels<'_>) -> Owner {
         self.named(labels).owner(snapshot)
@@ -207,14 +201,6 @@ impl Whose {
     ) -> impl Iterator<Item = &'s mut Engine> {
         let named = self.named(labels);
         snapshot.engines.iter_mut().filter(move |engine| named.fits(engine))
-    }
-
-    /// The same as [`Whose::owner`], without the samples that are in doubt.
-    pub(in crate::dialect) fn sure_owner(&self, snapshot: &Snapshot, labels: Labels<'_>) -> Option<usize> {
-        match self.owner(snapshot, labels) {
-            Owner::One(at) if !snapshot.engines[at].doubts(self.family) => Some(at),
-            _ => None,
-        }
     }
 
     /// The labels of a sample that nothing accounts for, by name.
