@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Holds what the exporters said of the tier against what its manager really held: one table of a run of drive.py.
+"""Holds what the exporters said of the tier against what its manager really held: a table of runs of drive.py.
 
-    compare.py OUT [--markdown] [--examples N]
+    compare.py OUT [--examples N]
+    compare.py size=OUT-1 transfer=OUT-2 ...          several runs in one table
 
 For each phase and exporter, over the scrapes of a page that was up:
 
@@ -86,38 +87,72 @@ def judge(scrape, truth, size, count, examples, phase, name):
             examples[phase, name, "outside"].append(facts)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out")
-    parser.add_argument("--size", type=int, default=8 << 20, help="bytes of the RAM tier")
-    parser.add_argument("--examples", type=int, default=0, help="show so many scrapes of each fault")
-    args = parser.parse_args()
-    truth = Truth(args.out)
+def tally(out, size):
+    """Counts of a run by phase and exporter, and scrapes of each fault."""
+    truth = Truth(out)
     table, examples = collections.OrderedDict(), collections.defaultdict(list)
-    with gzip.open(f"{args.out}/scrapes.jsonl.gz", "rt") as lines:
+    with gzip.open(f"{out}/scrapes.jsonl.gz", "rt") as lines:
         for line in lines:
             record = json.loads(line)
             for name, scrape in record["of"].items():
                 count = table.setdefault(record["phase"], {}).setdefault(name, collections.Counter())
-                judge(scrape, truth, args.size, count, examples, record["phase"], name)
-    print("| phase | scrapes | A: bound, (a) | B: bound, exact, open | B (a) | B (b) | B outside | C: bound, exact, open | C (a) | C (b) | C outside |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    total = collections.Counter()
-    for phase, by_name in table.items():
-        a, b, c = (by_name[name] for name in "ABC")
-        cells = [phase, a["scrapes"], f"{a['bound']}, {a['a']}"]
-        for one in (b, c):
-            cells += [f"{one['bound']}, {one['exact']}, {one['open']}", one["a"], one["b"], one["outside"]]
-        print("| " + " | ".join(str(cell) for cell in cells) + " |")
+                judge(scrape, truth, size, count, examples, record["phase"], name)
+    return table, examples
+
+
+def total(table):
+    everything = {name: collections.Counter() for name in "ABC"}
+    for by_name in table.values():
         for name, count in by_name.items():
-            for what, number in count.items():
-                total[name, what] += number
-    print("| all | {} | {}, {} | {}, {}, {} | {} | {} | {} | {}, {}, {} | {} | {} | {} |".format(
-        total["A", "scrapes"], total["A", "bound"], total["A", "a"],
-        *(total[name, what] for name in "BC" for what in ("bound", "exact", "open", "a", "b", "outside"))))
-    for (phase, name, what), found in examples.items():
-        for facts in found[:args.examples]:
-            print(f"  {phase}, {name}, {what}: {facts}")
+            everything[name].update(count)
+    return everything
+
+
+def row(cells):
+    print("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def in_full(table):
+    row(["phase", "scrapes", "A: bound, (a)"] + [cell for name in "BC" for cell in (
+        f"{name}: bound, exact, open", f"{name} (a)", f"{name} (b)", f"{name} outside")])
+    row(["---"] * 11)
+    for phase, by_name in [*table.items(), ("all", total(table))]:
+        a = by_name["A"]
+        cells = [phase, a["scrapes"], f"{a['bound']}, {a['a']}"]
+        for one in (by_name["B"], by_name["C"]):
+            cells += [f"{one['bound']}, {one['exact']}, {one['open']}", one["a"], one["b"], one["outside"]]
+        row(cells)
+
+
+def side_by_side(tables):
+    """A row a phase and a column a run: scrapes, and of B and C how many are exact, (a) and (b)."""
+    row(["phase", *tables])
+    row(["---"] * (1 + len(tables)))
+    phases = [phase for phase in next(iter(tables.values())) if phase != "start"] + ["all"]
+    tables = {name: {**table, "all": total(table)} for name, table in tables.items()}
+    for phase in phases:
+        cells = [phase]
+        for table in tables.values():
+            by_name = table.get(phase)
+            each = [f"{name} {by_name[name]['exact']}, {by_name[name]['a']}, {by_name[name]['b']}" for name in "BC"] if by_name else []
+            cells.append(f"{by_name['A']['scrapes']}: " + "; ".join(each) if by_name else "")
+        row(cells)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", nargs="+", help="folders of runs; of several there is one table, named NAME=FOLDER")
+    parser.add_argument("--size", type=int, default=8 << 20, help="bytes of the RAM tier")
+    parser.add_argument("--examples", type=int, default=0, help="show so many scrapes of each fault")
+    args = parser.parse_args()
+    runs = dict(out.split("=", 1) if "=" in out else (out, out) for out in args.out)
+    tallies = {name: tally(out, args.size) for name, out in runs.items()}
+    tables = {name: table for name, (table, _) in tallies.items()}
+    in_full(*tables.values()) if len(tables) == 1 else side_by_side(tables)
+    for run, (_, examples) in tallies.items():
+        for (phase, name, what), found in examples.items():
+            for facts in found[:args.examples]:
+                print(f"  {run}, {phase}, {name}, {what}: {facts}")
 
 
 if __name__ == "__main__":
