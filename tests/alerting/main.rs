@@ -1,8 +1,9 @@
-//! An alert on its whole way: the driver tells of little memory, the program exports it, a real Prometheus evaluates the
-//! shipped rules, and a real Alertmanager with the shipped routes rings a webhook, and takes it back.
+//! Two alerts on their whole way: the driver tells of little memory, or a page is of no known engine; the program exports
+//! it, a real Prometheus evaluates the shipped rules, and a real Alertmanager with the shipped routes rings a webhook.
 //!
-//! The files are the shipped ones but for their addresses. So are the times in them: the alert looks at the least of
-//! ten minutes and keeps firing for ten more, so the test waits for more than twenty minutes of nothing at all.
+//! The files are the shipped ones but for their addresses. So are the times in them: the first alert looks at the least of
+//! ten minutes and keeps firing for ten more, the second waits for a quarter of an hour, so the test waits for more than
+//! twenty minutes of nothing at all. Both wait together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
 #![allow(unreachable_pub)] // Nothing outside a test crate can reach anything in it.
 
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use nvml::Stub;
 use program::exporter::{Exporter, command};
+use program::upstream::{Upstream, ok};
 use receiver::{Notice, Receiver};
 use servers::Servers;
 
@@ -32,15 +34,19 @@ fn card(free: u64) -> String {
 }
 
 #[test]
-fn low_gpu_headroom_rings_the_pager_and_is_taken_back() {
+fn low_gpu_headroom_rings_the_pager_and_is_taken_back_and_an_unknown_page_is_told_in_the_chat() {
     let folder = tempfile::tempdir().unwrap();
     // 200 MiB: below the 256 MiB at which it is critical.
     let driver = Stub::build(folder.path(), &[], &card(209_715_200));
     let library = driver.library().to_str().unwrap();
     let flags = ["--collector.gpu", "--nvml.library", library, "--web.listen-address", "127.0.0.1:0", "demo"];
     let exporter = Exporter::spawn(&mut command(&flags));
+    // An address of its own: the shipped configuration tells boxes apart by them.
+    let upstream = Upstream::start(|_| vec![ok("ray_vllm_num_requests_running{engine=\"0\"} 1\n")]);
+    let elsewhere = ["--upstream", &upstream.url(), "--web.listen-address", "127.0.0.2:0"];
+    let of_nobody = Exporter::spawn(&mut command(&elsewhere));
     let receiver = Receiver::start();
-    let _servers = Servers::start(folder.path(), exporter.address, receiver.address);
+    let _servers = Servers::start(folder.path(), &[exporter.address, of_nobody.address], receiver.address);
 
     // One minute of it, then two scrapes, two evaluations and the group's wait.
     let rung = wait(Duration::from_secs(300), || receiver.find("/pager", "KVTierGPUMemoryLow", "firing"));
@@ -63,6 +69,22 @@ fn low_gpu_headroom_rings_the_pager_and_is_taken_back() {
     // Ten minutes until the low is no longer the least, ten that it keeps firing, five until the group is told again.
     let taken_back = wait(Duration::from_secs(30 * 60), || receiver.find("/pager", "KVTierGPUMemoryLow", "resolved"));
     assert_eq!(taken_back.label("gpu"), "0");
+    an_unknown_page_was_told(&of_nobody, &receiver);
+}
+
+/// After more than a quarter of an hour: once in the log, however often it was scraped, and in the chat.
+fn an_unknown_page_was_told(exporter: &Exporter, receiver: &Receiver) {
+    let told = wait(Duration::from_secs(120), || receiver.find("/chat", "KVTierPageUnknown", "firing"));
+    assert_eq!((told.label("severity"), told.label("instance")), ("warning", "127.0.0.2"));
+    assert!(told.annotation("runbook_url").ends_with("runbook.md#kvtierpageunknown"));
+    let metrics = exporter.metrics().body;
+    assert!(
+        metrics.contains("kvtier_notice_active{id=\"upstream-unknown-engine\",upstream=\"main\"} 1\n"),
+        "{metrics}"
+    );
+    let lines = exporter.log().into_iter().filter(|line| line.contains("notice=upstream-unknown-engine"));
+    let lines: Vec<String> = lines.collect();
+    assert!(lines.len() == 1 && lines[0].contains("ray_vllm_"), "{lines:?}");
 }
 
 fn wait(patience: Duration, mut found: impl FnMut() -> Option<Notice>) -> Notice {

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 pub struct Servers(Vec<Child>);
 
 impl Servers {
-    pub fn start(folder: &Path, exporter: SocketAddr, receiver: SocketAddr) -> Servers {
+    pub fn start(folder: &Path, exporters: &[SocketAddr], receiver: SocketAddr) -> Servers {
         let alertmanager = free_address();
         let routes = shipped("deploy/alertmanager/alertmanager.yml");
         let routes = replaced(&routes, "http://127.0.0.1:5001/", &format!("http://{receiver}/"));
@@ -17,7 +17,8 @@ impl Servers {
         let scrapes = replaced(&scrapes, "alertmanager:9093", &alertmanager.to_string());
         write(folder, "deploy/alertmanager/alertmanager.yml", &routes);
         let config = write(folder, "deploy/prometheus/prometheus.yml", &scrapes);
-        write(folder, "deploy/prometheus/targets/exporters.yml", &format!("- targets: [\"{exporter}\"]\n"));
+        let targets: String = exporters.iter().map(|exporter| format!("- targets: [\"{exporter}\"]\n")).collect();
+        write(folder, "deploy/prometheus/targets/exporters.yml", &targets);
         for rules in ["alerts/kvtier.rules.yml", "alerts/kvtier.alerts.yml"] {
             write(folder, rules, &shipped(rules));
         }
