@@ -21,7 +21,7 @@ use crate::model::{Owner, Snapshot};
 /// Tells the engines what shows that they have several groups.
 pub(super) fn mark(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
-    let mut servers: BTreeMap<Vec<(String, String)>, (Vec<usize>, Vec<Labels<'_>>)> = BTreeMap::new();
+    let mut servers: BTreeMap<_, (Vec<usize>, Vec<Labels<'_>>)> = BTreeMap::new();
     for (place, sample) in placed(page, CACHE_CONFIG) {
         let (places, configs) = servers.entry(whose.server(sample.labels)).or_default();
         places.push(place);

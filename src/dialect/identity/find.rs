@@ -242,7 +242,7 @@ mod tests {
                 others.for_each(|other| assert_eq!(dialect.declares(name), other.declares(name), "{name}"));
             }
             let read = |name: &&str| dialect.reads.contains(name);
-            assert!(dialect.identity.iter().all(|name| read(name)), "{}", dialect.name);
+            assert!(dialect.identity.iter().all(read), "{}", dialect.name);
             assert!(dialect.declared.iter().all(|(name, _)| read(name)), "{}", dialect.name);
         }
     }
