@@ -154,6 +154,28 @@ fn outside_ray_serve_the_worker_tells_engines_apart() {
 }
 
 #[test]
+fn two_series_that_only_their_way_tells_apart_are_in_doubt() {
+    // A replica that was started again, with its dead worker still on the page; a collector of two versions.
+    let ways = [[r#"WorkerId="w1""#, r#"WorkerId="w2""#], [r#"otel_scope_version="1""#, r#"otel_scope_version="2""#]];
+    for [dead, alive] in ways {
+        let labels = |way| format!(r#"ReplicaId="r",{way}"#);
+        let (one, two) = (labels(dead), labels(alive));
+        let other = (r#"ReplicaId="s",WorkerId="w3""#, "2097152.0");
+        let result = sized(&[(&one, "1048576.0"), (&two, "8388608.0"), other]);
+        // To take the first would bound a full tier by an eighth.
+        assert_eq!((result.labels(FILL, "ReplicaId"), result.values(FILL)), (vec!["s"], vec![0.25]), "{dead}");
+        assert_eq!(gauges(&result), ["0.25", "0.25", "0.25"]);
+        assert_eq!((result.labels(ACTIVE, "ReplicaId"), result.values(ACTIVE)), (vec!["r", "s"], vec![0.0, 1.0]));
+        assert_eq!(result.labels(STORED, "ReplicaId"), ["s"]);
+        let label = dead.split('=').next().unwrap();
+        assert!(result.warnings.iter().any(|warning| warning.contains(label) && warning.contains(GAUGE)), "{dead}");
+        is_sound(&result);
+        // One way alone is no doubt.
+        assert_eq!(sized(&[(&one, "1048576.0"), other]).values(FILL), [0.125, 0.25]);
+    }
+}
+
+#[test]
 fn federated_targets_are_told_apart_and_keep_their_timestamps() {
     let result = run(&fixture("federated-vllm-0.33.0-two-targets"));
     // 98.4 GB and 10,000,000,000 of 34,359,738,368 bytes.

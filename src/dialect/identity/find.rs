@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::doubt::doubt;
-use super::{Declared, Kind, Named, WORKER, Whose, names_its_replica};
+use super::{Declared, Kind, Named, Whose, is_transport};
 use crate::dialect::{DIALECTS, Dialect};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, EngineId, Owner, Snapshot};
@@ -55,7 +55,7 @@ fn odd(
     for (label, _) in labels.iter().filter(unknown) {
         is_odd = true;
         let names = all.entry(dialect.kind.name()).or_default();
-        let tells = dialect.identity.contains(&family) && !(label == WORKER && names_its_replica(labels));
+        let tells = dialect.identity.contains(&family) && !is_transport(label, labels);
         if tells && !names.contains(label) {
             names.insert(label.to_owned());
         }

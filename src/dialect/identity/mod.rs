@@ -13,7 +13,8 @@
 //!
 //! An empty value is no label. A sample that has fewer labels belongs to the one engine that has all of them; if several
 //! do, it is nobody's. Two samples of one family and one engine that differ in any other label are *in doubt*: which of
-//! them is meant nobody knows, so neither is read.
+//! them is meant nobody knows, so neither is read. A transport label is such another one: a replica that Ray starts again
+//! keeps its `ReplicaId`, and its dead worker stays on the page for a while.
 //!
 //! | file | what |
 //! |---|---|
@@ -102,7 +103,7 @@ impl Kind {
         reader.map_or(Declared::These(&[]), |dialect| dialect.declares(family))
     }
 
-    /// Whether a label is none that could tell engines or series apart, whatever the page.
+    /// Whether a label says what a sample is of, or of which part of an engine, whatever the page.
     fn knows(self, declared: Declared, label: &str) -> bool {
         match declared {
             Declared::Facts | Declared::OfNoEngine => return true,
@@ -112,9 +113,12 @@ impl Kind {
         matches!(label, "engine" | "model_name" | "le")
             || ALWAYS_PARTS.contains(&label)
             || self.parts().contains(&label)
-            || TRANSPORT.contains(&label)
-            || label.starts_with("otel_scope_")
     }
+}
+
+/// Whether a label of a sample says by which way it came.
+fn is_transport(label: &str, labels: Labels<'_>) -> bool {
+    TRANSPORT.contains(&label) || label.starts_with("otel_scope_") || (label == WORKER && names_its_replica(labels))
 }
 
 /// The labels of a sample that `keep` names, as they are meant, by name. An empty value is an absent label, and to
@@ -176,8 +180,7 @@ impl Whose {
         let [engine, model_name] = labels.raws(["engine", "model_name"]).map(|raw| unescape(raw.unwrap_or("")));
         let mut further = Vec::new();
         if !self.names().is_empty() {
-            let tells = |label: &str| self.is_identity(label) && !(label == WORKER && names_its_replica(labels));
-            further = said(labels, tells);
+            further = said(labels, |label| self.is_identity(label) && !is_transport(label, labels));
         }
         let whole = !model_name.is_empty() && !engine.is_empty() && further.len() == self.names().len();
         Named { kind: self.kind, model_name, engine, labels: further, whole }
@@ -203,11 +206,11 @@ impl Whose {
         snapshot.engines.iter_mut().filter(move |engine| named.fits(engine))
     }
 
-    /// The labels of a sample that nothing accounts for, by name.
+    /// The labels of a sample that tell neither its engine nor what it is of, by name.
     fn rest<'a>(&self, labels: Labels<'a>) -> Vec<(&'a str, Cow<'a, str>)> {
         said(labels, |label| {
-            let is_worker = label == WORKER && names_its_replica(labels);
-            !is_worker && !self.kind.knows(self.declared, label) && !self.is_identity(label)
+            let tells = self.is_identity(label) && !is_transport(label, labels);
+            !tells && !self.kind.knows(self.declared, label)
         })
     }
 }
