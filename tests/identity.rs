@@ -203,6 +203,8 @@ fn series_that_nothing_accounts_for_are_not_corrected_and_that_is_said() {
     let source = Source { name: "main".into(), body: (page + &odd).into(), format: Format::Text };
     let debug = explain(&[source], &Settings::default(), &HostFacts::default());
     assert!(said(&debug) && debug.contains("labels that tell engines apart (vllm): pod"), "{debug}");
+    // The gauge passes, and not for want of a fill: it is known.
+    assert!(!debug.contains("fill is not known"), "{debug}");
 }
 
 #[test]

@@ -253,9 +253,9 @@ fn not_compared(facts: &Facts<'_>) -> Vec<String> {
             let connector = engine.engine.other_connector;
             let why = connector.map(|other| format!(", and {other} supplies tokens too")).unwrap_or_default();
             format!(
-                "whether the RAM tier of engine {:?} holds more tokens than its GPU pool: the bytes of a token do not \
-                 follow from the page{why}. Give them with --kv.bytes-per-token",
-                engine.engine.id.engine
+                "whether the RAM tier of {} holds more tokens than its GPU pool: the bytes of a token do not follow \
+                 from the page{why}. Give them with --kv.bytes-per-token",
+                check::engine_name(engine)
             )
         })
         .collect()

@@ -69,9 +69,9 @@ pub const SERVED_BY_NO_TIER: Kind = Kind {
 /// A gauge that stays misleading although corrections are on.
 pub const GAUGE_NOT_CORRECTED: Kind = Kind {
     id: "gauge-not-corrected",
-    what: "The engine's usage gauge of its tier passes as it came, since the fill is not known.",
+    what: "The engine's usage gauge of its tier passes as it came.",
     why: "It counts only what is pinned by copies in flight, so it reads about 0 on a full tier.",
-    action: "Give what is missing: mostly the size, with --tier.size. Or switch corrections off with --correct=off.",
+    action: "See the reason. Where the size is missing, give it with --tier.size. Or switch corrections off with --correct=off.",
 };
 
 /// A declared size that belongs to no tier.

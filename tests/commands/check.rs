@@ -150,8 +150,17 @@ fn a_tier_whose_tokens_another_connector_hides() {
         .says(1, &["FINDING tier-smaller-than-gpu-pool", "163,840 tokens"]);
     bench.check(&[size]).says(
         0,
-        &["Not known", "whether the RAM tier of engine \"0\" holds more tokens than its GPU pool", "NixlConnector"],
+        &["Not known", "whether the RAM tier of engine \"0\" of \"Qwen3.8-27B-NVFP4\" holds more", "NixlConnector"],
     );
+}
+
+#[test]
+fn tiers_of_two_pods_whose_tokens_are_not_known_are_told_apart() {
+    let said = Bench::serving(capture("pods-vllm-0.33.0-one-full-one-empty")).check(&[]);
+    for pod in ["a-0", "b-0"] {
+        let tier = format!("whether the RAM tier of engine \"0\" of \"Qwen3.8-27B-NVFP4\", pod=\"{pod}\" holds more");
+        said.says(said.status, &[&tier]);
+    }
 }
 
 #[test]

@@ -200,8 +200,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// An engine by its labels, for people.
-fn engine_name(engine: &Resolved<'_>) -> String {
+/// An engine by all labels that it is told by, for people.
+pub fn engine_name(engine: &Resolved<'_>) -> String {
     let id = &engine.engine.id;
     let name = match (id.model_name.as_str(), id.engine.as_str()) {
         (model, "") => format!("the engine of {model:?}"),
