@@ -162,7 +162,7 @@ fn sizes_contradicted(facts: &Facts<'_>) -> Vec<Notice> {
 
 /// A RAM tier without one counter of its copies.
 fn tiers_without_metrics(facts: &Facts<'_>) -> Vec<Notice> {
-    let silent = tiers(facts).filter(|(_, tier)| is_silent(tier.tier));
+    let silent = tiers(facts).filter(|(engine, tier)| engine.engine.doubts.is_empty() && is_silent(tier.tier));
     let text = silent.map(|(engine, tier)| {
         let bytes = tier.size.map_or("of unknown size".to_owned(), |bytes| format!("of {}", size(bytes.fact.value)));
         let (engine, connector) = (engine.engine, tier.tier.connector);
@@ -177,7 +177,11 @@ fn tiers_without_metrics(facts: &Facts<'_>) -> Vec<Notice> {
 
 /// Tokens that came from a tier, of which the page shows nothing.
 fn served_by_no_tier(facts: &Facts<'_>) -> Vec<Notice> {
-    let without = facts.engines.iter().map(|engine| engine.engine).filter(|engine| engine.tiers.is_empty());
+    let without = facts
+        .engines
+        .iter()
+        .map(|engine| engine.engine)
+        .filter(|engine| engine.tiers.is_empty() && engine.doubts.is_empty());
     let served =
         without.filter(|engine| engine.lookup_hits.is_none()).filter_map(|engine| Some((engine, supplied(engine)?)));
     let text =

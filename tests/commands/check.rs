@@ -79,6 +79,24 @@ fn series_that_cannot_be_told_apart_are_found() {
 }
 
 #[test]
+fn what_is_not_read_for_a_doubt_is_not_said_to_be_missing() {
+    // A replica that was started again: each series of its dead worker is on the page too.
+    let by = |worker: &str, tokens: u32| {
+        let labels = format!("engine=\"0\",model_name=\"m\",ReplicaId=\"r\",WorkerId=\"{worker}\"");
+        [
+            format!("vllm:num_requests_running{{{labels}}} 1"),
+            format!("vllm:prompt_tokens_total{{{labels}}} {tokens}"),
+            format!("vllm:kv_offload_store_bytes_total{{{labels}}} {tokens}e4"),
+        ]
+    };
+    let hits = "vllm:external_prefix_cache_hits_total{engine=\"0\",model_name=\"m\",ReplicaId=\"r\"} 5";
+    let lines = by("w1", 1000).into_iter().zip(by("w2", 7)).flat_map(|(one, two)| [one, two]);
+    let page = lines.chain([hits.to_owned()]).map(|line| line + "\n").collect::<String>();
+    let said = Bench::serving(page).check(&["--tier.size=8GiB"]);
+    said.says(1, &["FINDING identity-uncertain", "label \"WorkerId\"", "1 finding, no remarks."]);
+}
+
+#[test]
 fn a_tier_of_several_kv_groups_and_one_of_which_that_is_not_told() {
     let page = capture("vllm-0.32.0-offload-cpu-storeonly");
     let assumed = "remark kv-groups-not-told";

@@ -47,8 +47,11 @@ pub(super) fn no_engine(facts: &Facts<'_>) -> Vec<Finding> {
     let Ok(page) = &facts.page else { return Vec::new() };
     let (snapshot, names) = (&page.main.snapshot, &page.main.names);
     let serves = format!("{} serves {} metric names", facts.upstream, names.len());
-    let counts_tokens =
-        snapshot.engines.iter().any(|engine| engine.prompt_total.is_some() || engine.external_queries.is_some());
+    // What is in doubt is on the page, though it is not read.
+    let counts_tokens = snapshot
+        .engines
+        .iter()
+        .any(|engine| engine.prompt_total.is_some() || engine.external_queries.is_some() || !engine.doubts.is_empty());
     let vllm = names.iter().filter(|name| name.starts_with("vllm:") || name.starts_with("vllm_")).count();
     match snapshot.engine_kind {
         Some("vllm") if counts_tokens => Vec::new(),

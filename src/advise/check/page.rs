@@ -27,11 +27,19 @@ pub(super) fn uncertain_identity(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
+/// Whether nothing of an engine was left unread because it may be another's: only then does a page lack what is not known.
+fn is_read(engine: &Resolved<'_>) -> bool {
+    engine.engine.doubts.is_empty()
+}
+
 /// A RAM tier that was asked for, and not one counter of its copies.
 pub(super) fn no_transfers(facts: &Facts<'_>) -> Vec<Finding> {
     let Ok(page) = &facts.page else { return Vec::new() };
     let silent = |tier: &ResolvedTier<'_>| tier.tier.name == "ram" && tier.tier.transfers.stored_bytes.is_none();
-    page.tiers().filter(|(_, tier)| silent(tier)).map(|(engine, tier)| no_transfers_of(page, engine, tier)).collect()
+    page.tiers()
+        .filter(|(engine, tier)| is_read(engine) && silent(tier))
+        .map(|(engine, tier)| no_transfers_of(page, engine, tier))
+        .collect()
 }
 
 fn no_transfers_of(page: &Page<'_>, engine: &Resolved<'_>, tier: &ResolvedTier<'_>) -> Finding {
@@ -80,7 +88,7 @@ pub(super) fn served_by_no_tier(facts: &Facts<'_>) -> Vec<Finding> {
         let tier = tier.tier;
         tier.transfers.reloaded_bytes.is_some() || tier.residency.is_some() || tier.connector == SIMPLE
     };
-    let silent = page.engines.iter().filter(|engine| !engine.tiers.iter().any(shows));
+    let silent = page.engines.iter().filter(|engine| is_read(engine) && !engine.tiers.iter().any(shows));
     silent.filter_map(|engine| Some(served_by_no_tier_of(engine, served(engine)?))).collect()
 }
 
