@@ -7,6 +7,7 @@
 //! | [`told`] | what an exporter's page tells beside the engine's own families |
 //! | [`history`] | medians and totals over windows of the history in a Prometheus |
 //! | [`window`] | a window as people write it |
+//! | `render` | the table as text and as Markdown |
 //!
 //! In JSON the table is
 //!
