@@ -60,6 +60,11 @@ pub struct Stream {
     /// Resets of the tier that a page may count: so many were announced, or have been dealt with. Where there are more,
     /// the tier may be empty. `None`: the stream is yet to take in that there were more.
     pub resets: Option<f64>,
+    /// Resets that the page counted last. Where it counts fewer and some, its counters have begun anew, and so has the
+    /// question whether those were announced.
+    pub counted: f64,
+    /// It is the only stream that is followed: whatever its rank, it is of the only engine.
+    pub alone: bool,
     /// What page and stream have to agree about.
     pub since_rest: Option<SinceRest>,
 }

@@ -11,7 +11,7 @@ use kvtier_exporter::derive::OWN_LABELS;
 use kvtier_exporter::events::Bounds;
 use kvtier_exporter::model::{Engine, EngineId, MAX_ENGINES};
 use kvtier_exporter::pipeline::{Format, Source, explain};
-use kvtier_exporter::settings::{ChunkBytes, HostFacts, Settings, Stream};
+use kvtier_exporter::settings::{ChunkBytes, HostFacts, Settings, SinceRest, Stream};
 use support::captures;
 use support::exporter::{answer_of, families_of};
 use support::page::{Page, Result, run, run_sized, run_with};
@@ -420,7 +420,9 @@ fn with_stream(one: &str, two: &str) -> Result {
             most: 2,
             evicts_at: None,
             resets: Some(0.0),
-            since_rest: None,
+            counted: 0.0,
+            alone: true,
+            since_rest: Some(SinceRest { page_bytes: 8_388_608.0, chunks: 0.0 }),
         }];
     })
 }

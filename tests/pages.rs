@@ -9,7 +9,7 @@ mod support;
 use kvtier_exporter::events::Bounds;
 use kvtier_exporter::family::encode;
 use kvtier_exporter::pipeline::{Format, MAIN, Source, explain, is_garbage, process, survey};
-use kvtier_exporter::settings::{ChunkBytes, HostFacts, Settings, Stream};
+use kvtier_exporter::settings::{ChunkBytes, HostFacts, Settings, SinceRest, Stream};
 use support::captures;
 use support::page::{Page, Result, run, run_sized, run_with};
 use support::strict::check;
@@ -389,7 +389,9 @@ fn events_of_several_groups_show_a_hybrid_model_and_tell_no_bytes() {
                 most: 0,
                 evicts_at: None,
                 resets: Some(0.0),
-                since_rest: None,
+                counted: 0.0,
+                alone: true,
+                since_rest: Some(SinceRest { page_bytes: 0.0, chunks: 4.0 }),
             });
         })
     };

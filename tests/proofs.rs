@@ -14,6 +14,7 @@ mod publisher;
 #[path = "support/stream.rs"]
 mod stream;
 
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use made::Event::{Cleared, Entered, Evicted, Stored};
@@ -149,6 +150,8 @@ fn a_reset_that_was_never_announced_is_not_forgotten_by_other_clears() {
     // Blocks were in use, so nothing is announced: the engine goes on storing what it did not have.
     engine.show(Page { resets: 2, ..Page::after(65) });
     until_said(&exporter, between(0.0, 64.0));
+    // What was made before it may be on its way for a fifth of a second.
+    std::thread::sleep(Duration::from_millis(300));
     // Four more in a full tier, and no eviction.
     publish(&mut publisher, 4, &[&[Stored(200, 204)]]);
     engine.show(Page { resets: 2, ..Page::after(69) });
@@ -209,6 +212,40 @@ fn a_restarted_engine_of_as_many_batches_is_another_one() {
     assert_eq!(endpoint(&exporter, "gaps_total"), Some(0.0));
     assert!(exporter.log().iter().any(|line| line.contains("the engine has restarted")));
     drop(engine);
+}
+
+/// Connections to this port go to that one.
+fn forward(from: u16, to: u16) {
+    let listener = TcpListener::bind(("127.0.0.1", from)).unwrap();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { return };
+            for (mut from, mut to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))]
+                .map(|(from, to)| (from.unwrap(), to.unwrap()))
+            {
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_replay_that_answers_later_than_the_stream_has_to_prove_the_engine_too() {
+    let (mut publisher, engine, exporter) = follow(Page::after(64), true, &[SIZE]);
+    publish(&mut publisher, 0, &[&[Stored(0, 32)], &[Stored(32, 64)]]);
+    until_said(&exporter, exactly(64.0));
+    publisher.kill();
+    until("the exporter has noticed", || endpoint(&exporter, "up") == Some(0.0));
+    // Another engine, whose replay cannot be asked at first. Its batches 0 to 2 come before the subscription.
+    let mut again = Publisher::bind(publisher.port, Replay::New);
+    let made: Vec<_> = (0..4).map(|seq| batch(seq, 100.0 + seq as f64, &[Stored(seq, seq + 1)])).collect();
+    again.hide(&made[..3]);
+    again.subscribed(1);
+    until("the replay was asked in vain", || exporter.log().iter().any(|line| line.contains("no replay")));
+    forward(publisher.replay_port, again.replay_port);
+    engine.show(Page::after(4));
+    again.publish(&made[3..]);
+    until_said(&exporter, exactly(4.0));
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub struct View {
     pub rank: u32,
     /// The fold begins with the engine, and has lost nothing.
     pub from_start: bool,
+    /// Times that batches were lost.
+    pub losses: u64,
     /// Which fold this is of those of its endpoint: another one tells of another engine.
     pub fold: u64,
     /// Time of its first batch.
@@ -85,8 +87,6 @@ pub struct Doubt {
     pub since: f64,
     /// [`View::clears`] when the page came.
     pub clears: u64,
-    /// It may have been announced before the stream was followed; if it was not, the next batch announces it.
-    pub may_be_old: bool,
 }
 
 /// The fold over one engine's stream.
@@ -105,7 +105,6 @@ pub struct Fold {
     chunk_blocks: u32,
     block_tokens: u32,
     clear_batch: u32,
-    may_be_old: bool,
     peak: u64,
 }
 
@@ -127,7 +126,6 @@ impl Fold {
             chunk_blocks: 0,
             block_tokens: 0,
             clear_batch: 0,
-            may_be_old: false,
             peak: 0,
         }
     }
@@ -160,6 +158,7 @@ impl Fold {
     pub fn lost(&mut self) {
         self.residency.lost();
         self.view.from_start = false;
+        self.view.losses += 1;
         self.view.gauge.whole = false;
         self.chains.cleared();
     }
@@ -181,9 +180,13 @@ impl Fold {
         if doubt.clears == self.view.clears {
             self.residency.doubt(doubt.since);
             self.clear_batch = self.chains.batch();
-            self.may_be_old = doubt.may_be_old;
         }
         true
+    }
+
+    /// Batches that come from now on were made after the resets that the page told of.
+    pub fn settle(&mut self) {
+        self.residency.settle();
     }
 
     /// The same, as that fold of its endpoint.
@@ -200,9 +203,6 @@ impl Fold {
         self.view.began.get_or_insert(batch.at);
         let clears = batch.events.contains(&Event::Cleared);
         self.view.clears += u64::from(clears);
-        if std::mem::take(&mut self.may_be_old) && !clears {
-            self.residency.withdraw_doubt();
-        }
         self.residency.begin(batch.at);
         self.chains.begin();
         for event in &batch.events {
@@ -398,7 +398,7 @@ mod tests {
                     Step::Fits(slots) => drop(fold.fits(*slots, slots % 2 == 0)),
                     Step::Doubt(since) => {
                         let View { doubts, clears, .. } = fold.view();
-                        fold.doubt(Doubt { number: doubts + 1, since: *since, clears, may_be_old: *since < 9.0 });
+                        fold.doubt(Doubt { number: doubts + 1, since: *since, clears });
                     }
                     Step::Sample(halvings) => fold.sample(*halvings),
                 }

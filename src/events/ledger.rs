@@ -45,6 +45,8 @@ struct Account {
     still: Option<Counted>,
     /// What both had counted at rest, from where on they have to agree.
     rest: Option<Counted>,
+    /// Times that the stream had lost batches by then: what was counted before is no measure for what comes after.
+    losses: u64,
     /// Since when they have counted as at the last scrape.
     unchanged: f64,
     /// Bytes promoted into the tier: at first, and at the last scrape.
@@ -101,10 +103,10 @@ const BEHIND: &str = "a tier lies behind this one: it would give back what a sma
 impl Ledger {
     /// The streams that tell of what is `now`, in seconds of a clock of ours.
     pub fn streams(&self, statuses: &[Arc<Status>], now: f64) -> Vec<Stream> {
-        statuses.iter().filter_map(|status| self.stream(status, now)).collect()
+        statuses.iter().filter_map(|status| self.stream(status, statuses.len() == 1, now)).collect()
     }
 
-    fn stream(&self, status: &Status, now: f64) -> Option<Stream> {
+    fn stream(&self, status: &Status, alone: bool, now: f64) -> Option<Stream> {
         let view = status.view.as_ref().filter(|_| status.current)?;
         let nothing = Account::default();
         let account = self.accounts.get(&status.endpoint).filter(|account| account.fold == view.fold);
@@ -122,6 +124,8 @@ impl Ledger {
             most: view.most,
             evicts_at: account.evictions.at,
             resets: (!open).then(|| account.resets.announced(view.clears, now)),
+            counted: account.resets.counted(),
+            alone,
             since_rest: account.since_rest(view),
         })
     }
@@ -209,6 +213,9 @@ impl Account {
             let outlived = self.claims_more(view, now.bytes);
             *self = Account { fold: self.fold, fell: true, outlived, ..Account::default() };
         }
+        if std::mem::replace(&mut self.losses, view.losses) != view.losses {
+            (self.first, self.still, self.rest) = (None, None, None);
+        }
         let origin = if view.from_start { Counted::default() } else { now };
         let first = *self.first.get_or_insert(origin);
         let before = self.promoted.map(|(before, _)| before).or(view.from_start.then_some(0.0));
@@ -219,13 +226,18 @@ impl Account {
         }
         // Both stand still, and nothing is on its way.
         let still = time - self.unchanged >= SETTLED && storing == 0.0;
+        // Where promotions are not counted the stream tells of more than the page.
+        let still = still && !tier.promotions_unseen;
         self.learn_chunk(chunk_bytes(tier), first, now, still);
         // What the page alone has counted by then is nothing that the stream will announce: a store that failed, say. A page
         // may well be behind at rest, until the engine's next step.
         if still && time - self.unchanged >= AT_REST && self.page_is_ahead(now) {
             self.rest = Some(now);
         }
-        self.evictions.note(view, resident, storing, time);
+        // Without the stores under way nobody can tell a tier that is full from one that is smaller.
+        if let Some(storing) = tier.storing {
+            self.evictions.note(view, resident, storing.value, time);
+        }
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
             self.begin_window(view);
             let mark = Mark { at: view.at, asked: asked.value, supplied: supplied.value, gauge: view.gauge.clone() };
@@ -234,7 +246,9 @@ impl Account {
     }
 
     fn since_rest(&self, view: &View) -> Option<SinceRest> {
-        let rest = self.rest.or(self.beginning())?;
+        // Before the first page of a stream that began with its engine, all that it counted is since then.
+        let unmet = (self.first.is_none() && view.from_start && !self.fell).then(Counted::default);
+        let rest = self.rest.or(self.beginning()).or(unmet).filter(|_| self.losses == view.losses)?;
         Some(SinceRest { page_bytes: rest.bytes, chunks: view.stored as f64 - rest.chunks })
     }
 
@@ -251,13 +265,13 @@ impl Account {
 
     fn note_resets(&mut self, engine: &Engine, view: &View, now: f64) {
         if self.resets.note(engine.reset_calls.total(), view.clears, now) {
-            // A stream that began in the middle of an engine's life has not shown what came before.
-            let may_be_old = self.at.is_none() && !view.from_start;
-            if may_be_old {
-                self.resets.settle();
-            }
             let since = self.at.map_or(f64::NEG_INFINITY, |at| at - CALL);
-            self.doubt = Some(Doubt { number: view.doubts + 1, since, clears: view.clears, may_be_old });
+            // One that the stream has not taken in yet goes on in this one.
+            let before = self.doubt.filter(|doubt| doubt.number > view.doubts);
+            let since =
+                before.filter(|doubt| doubt.clears == view.clears).map_or(since, |doubt| doubt.since.min(since));
+            let number = before.map_or(view.doubts, |doubt| doubt.number) + 1;
+            self.doubt = Some(Doubt { number, since, clears: view.clears });
         }
         self.at = Some(view.at);
     }
@@ -295,7 +309,9 @@ impl Account {
         }
         let known = self.chunk.filter(|chunk| chunk.exact);
         let estimate = || between(first).map(|bytes| ChunkBytes { bytes, exact: false });
-        self.chunk = self.stated.or(at_rest).map(exactly).or(known).or_else(estimate).or(self.chunk);
+        // What the stream has missed makes it larger, and nothing makes it smaller.
+        let counted = known.map(|chunk| chunk.bytes).into_iter().chain(at_rest).reduce(f64::min);
+        self.chunk = self.stated.or(counted).map(exactly).or_else(estimate).or(self.chunk);
     }
 
     /// A whole number, since bytes of a chunk that were only reckoned would let it fall.
@@ -345,7 +361,7 @@ impl Evictions {
 mod tests {
     use super::*;
     use crate::events::Bounds;
-    use crate::events::resident::resident;
+    use crate::events::resident::{resident, stream_of};
     use crate::model::{Fact, Medium, Size, SizeSource, Slots};
 
     const LIMITS: Limits = Limits { window: 3600.0, max_error: 0.03 };
@@ -398,7 +414,9 @@ mod tests {
             most: 0,
             evicts_at: None,
             resets: Some(0.0),
-            since_rest: None,
+            counted: 0.0,
+            alone: true,
+            since_rest: Some(SinceRest { page_bytes: 0.0, chunks: 1e9 }),
         }
     }
 
@@ -521,7 +539,7 @@ mod tests {
         let since = |ledger: &Ledger, status: &Arc<Status>| ledger.streams(&[Arc::clone(status)], 0.0)[0].since_rest;
         let begun = Some(SinceRest { page_bytes: 0.0, chunks: 20.0 });
         let told = status(20, true, exactly(10));
-        assert_eq!(since(&ledger, &told), None);
+        assert_eq!(since(&ledger, &told), begun);
         // 20 chunks of 100 bytes, then a page that is behind the stream by two of them, and at rest.
         for (bytes, time) in [(2000.0, 0.0), (2000.0, 2.0), (1800.0, 3.0), (1800.0, 20.0)] {
             let mut engine = engine_at_rest(bytes);
@@ -557,6 +575,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_that_is_counted_before_the_stream_took_in_another_is_a_doubt_of_its_own() {
+        let (mut ledger, mut engine, status) = (Ledger::default(), engine(2000.0), status(20, true, exactly(20)));
+        let mut after = |resets: f64| {
+            engine.reset_calls.others = resets;
+            ledger.note(&engine, &status, None, LIMITS, resets);
+            ledger.hints(&status).0.map(|(_, doubt)| (doubt.number, doubt.since))
+        };
+        assert_eq!(after(0.0), None);
+        // The stream's time is 0 at each page, and a call takes 2 s at most.
+        assert_eq!((after(1.0), after(2.0)), (Some((1, -2.0)), Some((2, -2.0))));
+    }
+
+    #[test]
     fn another_connector_and_another_tier_are_not_measured() {
         let mut engine = engine(0.0);
         let stream = stream(exactly(4));
@@ -579,6 +610,13 @@ mod tests {
         assert_eq!(status_of(&[of(1), of(1)], &id("1"), others), None, "two of one rank");
         assert_eq!(status_of(&[of(7)], &id("0"), Peers::None), Some(0), "one stream and one engine");
         assert_eq!(status_of(&both, &id("1"), Peers::SameRank), None, "another model's engine has that rank too");
+        // Of two endpoints only that of rank 1 is up to date: it is not of the only engine on the page, which is rank 0.
+        let mut ranks = both.map(|status| Status { current: true, ..(*status).clone() });
+        ranks[1].current = false;
+        let streams = Ledger::default().streams(&ranks.map(Arc::new), 0.0);
+        assert_eq!(streams.len(), 1);
+        assert_eq!(stream_of(&streams, &id("0"), Peers::None), None);
+        assert!(stream_of(&streams, &id("1"), Peers::None).is_some());
     }
 
     #[test]

@@ -158,8 +158,8 @@ struct Shared {
 /// What the pages tell the thread that follows the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Hints {
-    /// Slots of the tier, and whether the engine says so.
-    slots: Option<(u64, bool)>,
+    /// Slots of the tier, and whether the engine says so, for the fold of that number: another engine may have others.
+    slots: Option<(u64, (u64, bool))>,
     /// A reset that the page counted, for the fold of that number.
     doubt: Option<(u64, Doubt)>,
     /// The fold of that number is of an engine that is no more.
@@ -220,7 +220,8 @@ impl Events {
             let Some(at) = ledger::status_of(statuses, &engine.id, peers_of(engine, engines)) else { continue };
             let resident = residents.iter().find(|(id, _)| *id == engine.id).map(|(_, resident)| *resident);
             told.push(ledger.note(engine, &statuses[at], resident, self.limits, now));
-            let slots = resident.and_then(|resident| resident.room());
+            let fold = statuses[at].view.as_ref().map(|view| view.fold);
+            let slots = fold.zip(resident.and_then(|resident| resident.room()));
             let (doubt, outlived) = ledger.hints(&statuses[at]);
             *lock(&self.slots[at].shared.hints) = Hints { slots, doubt, outlived };
         }

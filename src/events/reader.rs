@@ -34,6 +34,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const REPLAY_SILENCE: Duration = Duration::from_secs(5);
 /// How often a replay is asked again for its first hole.
 const REPLAY_ROUNDS: u32 = 8;
+/// How long after a page told of a reset a batch may come that was made before it.
+const ON_ITS_WAY: Duration = Duration::from_millis(200);
 /// A message whose numbers say that the replay is over.
 const REPLAY_END: u64 = u64::MAX;
 
@@ -77,6 +79,8 @@ pub(super) struct Reader {
     status: Status,
     told: Instant,
     dirty: bool,
+    /// When the page last told of a reset, while what was made before it may be on its way.
+    doubted: Option<Instant>,
 }
 
 impl Reader {
@@ -94,6 +98,7 @@ impl Reader {
             status,
             told: Instant::now(),
             dirty: true,
+            doubted: None,
         }
     }
 
@@ -247,9 +252,9 @@ impl Reader {
     /// Asks for what is missing before the batch at hand; what nobody has is a gap.
     fn catch_up(&mut self, seq: u64) {
         let waiting = std::mem::take(&mut self.batch);
-        self.status.current = false;
+        let proven = std::mem::replace(&mut self.status.current, false);
         if seq > self.sequence.next() {
-            self.replay(false);
+            self.replay(!proven);
         }
         self.batch = waiting;
         if seq > self.sequence.next() {
@@ -277,11 +282,16 @@ impl Reader {
         if hints.outlived == Some(fold.number()) {
             return self.restarted();
         }
-        if let Some((slots, stated)) = hints.slots {
+        if let Some((_, (slots, stated))) = hints.slots.filter(|(of, _)| *of == fold.number()) {
             self.dirty |= fold.fits(slots, stated);
         }
-        if let Some((_, doubt)) = hints.doubt.filter(|(of, _)| *of == fold.number()) {
-            self.dirty |= fold.doubt(doubt);
+        if let Some((_, doubt)) = hints.doubt.filter(|(of, _)| *of == fold.number())
+            && fold.doubt(doubt)
+        {
+            (self.dirty, self.doubted) = (true, Some(Instant::now()));
+        }
+        if self.doubted.take_if(|at| at.elapsed() > ON_ITS_WAY).is_some() {
+            fold.settle();
         }
     }
 
@@ -424,3 +434,6 @@ fn accept(listener: &TcpListener, stop: &Receiver<()>) -> Result<TcpStream, End>
         }
     }
 }
+
+#[cfg(test)]
+mod histories;

@@ -26,10 +26,16 @@ impl Resets {
         self.counted + self.unclaimed(clears, now) as f64
     }
 
+    /// Resets of the page at the last scrape.
+    pub(super) fn counted(&self) -> f64 {
+        self.counted
+    }
+
     /// Takes in what page and stream have counted by now. Whether the page has counted more than was announced.
     pub(super) fn note(&mut self, counted: f64, clears: u64, now: f64) -> bool {
-        let doubt = counted > self.announced(clears, now);
-        // The counters of an engine that restarts begin anew.
+        // Counters that begin anew do not tell which of the resets that they count now are known.
+        let anew = counted > 0.0 && counted < self.counted;
+        let doubt = anew || counted > self.announced(clears, now);
         let risen = (counted - self.counted).max(0.0) as u64;
         let spare = self.unclaimed(clears, now).saturating_sub(risen);
         let seen = if clears == self.clears { self.seen } else { now };
@@ -41,11 +47,6 @@ impl Resets {
     fn unclaimed(&self, clears: u64, now: f64) -> u64 {
         let before = if now - self.seen > ANSWERED { 0 } else { self.spare };
         before + self.come(clears)
-    }
-
-    /// No clear is to come for what was counted: it may have come long before.
-    pub(super) fn settle(&mut self) {
-        self.owed = false;
     }
 
     /// Clears since the last scrape, but for the one that a reset was waiting for: it settles all that the page counted
@@ -94,5 +95,7 @@ mod tests {
         assert_eq!(doubts(&[(1, 0)]), [true]);
         // The page begins anew.
         assert_eq!(doubts(&[(3, 3), (0, 3), (1, 3)]), [false, false, true]);
+        // It has, and one was counted before the next scrape: nobody announced that one.
+        assert_eq!(doubts(&[(3, 3), (1, 3), (1, 3)]), [false, true, false]);
     }
 }

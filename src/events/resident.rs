@@ -12,7 +12,7 @@ pub struct Resident {
     pub chunks: (f64, Option<f64>),
     /// Nothing is left open, and the page has counted no store that the stream is yet to announce.
     pub exact: bool,
-    /// Nothing is left open, but for such stores.
+    /// Nothing is left open but such stores, and how many they are is known.
     complete: bool,
     /// Bytes of one chunk.
     pub chunk: Option<ChunkBytes>,
@@ -60,7 +60,9 @@ impl Resident {
 
     /// The same as shares of the size, where the stream does not show another size.
     pub fn shares(&self) -> (Option<f64>, Option<f64>) {
-        let share = |bytes: Option<f64>| ratio(bytes?, self.size.filter(|_| self.shown.is_none())?);
+        let size = self.size.filter(|_| self.shown.is_none());
+        // A chunk more than fits is no proof of another size yet, and no share.
+        let share = |bytes: Option<f64>| ratio(bytes?, size?).filter(|share| *share <= 1.0);
         let (low, high) = self.bytes();
         (share(low), share(high))
     }
@@ -112,7 +114,7 @@ impl Peers {
 /// only one engine.
 pub fn stream_of<'a>(streams: &'a [Stream], engine: &EngineId, peers: Peers) -> Option<&'a Stream> {
     match (streams, peers) {
-        ([stream], Peers::None) => return Some(stream),
+        ([stream], Peers::None) if stream.alone => return Some(stream),
         (_, Peers::SameRank) => return None,
         _ => {}
     }
@@ -129,25 +131,33 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     let size = size.filter(|size| size.fact.value > 0.0);
     let chunk = chunk_bytes(tier).map(|bytes| ChunkBytes { bytes, exact: true }).or(stream.chunk);
     let Room { slots, stated } = room(tier, size, chunk);
-    let shown = slots.filter(|_| !stated).and_then(|slots| shown(tier, stream, slots, chunk));
+    let calls = engine.reset_calls.total();
+    let begun_anew = calls > 0.0 && calls < stream.counted;
+    let reset = begun_anew || stream.resets.is_none_or(|announced| calls > announced);
+    // What the stream takes for resident may be what a reset emptied and what came after it.
+    let shown = slots.filter(|_| !stated && !reset).and_then(|slots| shown(tier, stream, slots, chunk));
     let slots_to_go_by = slots.filter(|_| shown.is_none());
     let storing = tier.storing.map_or(0.0, |share| share.value);
     let bounds = stream.bounds;
     // More than the engine has room for: it was emptied, and nobody has said so.
     let overfull = stated && slots.is_some_and(|slots| bounds.sure as f64 > slots);
-    let doubted = overfull || stream.resets.is_none_or(|announced| engine.reset_calls.total() > announced);
-    let most = |chunks: f64| slots_to_go_by.map_or(chunks, |slots| chunks.min(slots));
+    let doubted = overfull || reset;
+    let sure = bounds.sure as f64;
+    let most = |chunks: f64| slots_to_go_by.map_or(chunks, |slots| chunks.min(slots).max(sure));
     let unannounced = unannounced(tier, stream, chunk);
-    let (sure, possible) = (bounds.sure as f64, most(bounds.possible as f64 + unannounced));
+    let possible = most(bounds.possible as f64 + unannounced);
     // Full but for stores under way, whoever else is in there.
     let known_number = slots_to_go_by.filter(|_| bounds.full && bounds.strangers && tier.storing.is_some());
     let low = if doubted { 0.0 } else { known_number.map_or(sure, |slots| sure.max(slots * (1.0 - storing))) };
-    let high = if bounds.strangers { slots_to_go_by } else { Some(possible) };
-    let complete = bounds.is_exact() && !doubted && chunk.is_none_or(|chunk| chunk.exact);
+    let high = if bounds.strangers { slots_to_go_by.map(most) } else { Some(possible) };
+    // Where nothing was stored nothing is there, whatever a chunk has.
+    let nothing = || entered(tier).is_none_or(|bytes| bytes == 0.0);
+    let complete = bounds.is_exact() && !doubted && chunk.map_or_else(nothing, |chunk| chunk.exact);
     Some(Resident {
         chunks: (low, high),
         exact: complete && unannounced == 0.0,
-        complete,
+        // A batch may be on its way: how many chunks it has shows only beside what page and stream agreed about.
+        complete: complete && (bounds.full || stream.since_rest.is_some()),
         chunk,
         slots,
         stated,
@@ -159,13 +169,17 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     })
 }
 
+/// Bytes stored and promoted since the engine's start.
+fn entered(tier: &Tier) -> Option<f64> {
+    Some(tier.transfers.stored_bytes?.value + tier.promoted.map_or(0.0, |fact| fact.value))
+}
+
 /// Chunks that the page has counted as stored and the stream is yet to announce. Both learn of them at the end of a step of
 /// the engine, on two ways; the stream is looked at after the page, so that it is behind where it has told less.
 fn unannounced(tier: &Tier, stream: &Stream, chunk: Option<ChunkBytes>) -> f64 {
     let counted = || {
         let (rest, chunk) = (stream.since_rest?, chunk.filter(|chunk| chunk.exact)?);
-        let bytes = tier.transfers.stored_bytes?.value + tier.promoted.map_or(0.0, |fact| fact.value) - rest.page_bytes;
-        ratio(bytes, chunk.bytes).map(|chunks| (chunks - rest.chunks).floor())
+        ratio(entered(tier)? - rest.page_bytes, chunk.bytes).map(|chunks| (chunks - rest.chunks).floor())
     };
     counted().unwrap_or(0.0).max(0.0)
 }
@@ -189,10 +203,14 @@ fn is_own(source: SizeSource) -> bool {
     source != SizeSource::Flag
 }
 
+/// Chunks that may be on their way to us while the page has counted them.
+const UNDER_WAY: f64 = 16.0;
+
 /// What the stream shows of the slots of a tier, where it contradicts what follows from its size. Where the bytes of a
-/// chunk are an estimate it has to be off by a twentieth more; where they are those copied, a slot may be some larger.
+/// chunk are an estimate it has to be off by a twentieth more, and by what page and stream may be apart; where they are
+/// those copied, a slot may be some larger.
 fn shown(tier: &Tier, stream: &Stream, slots: f64, chunk: Option<ChunkBytes>) -> Option<Shown> {
-    let off = 1.0 + if chunk.is_some_and(|chunk| chunk.exact) { 0.0 } else { slots / 20.0 };
+    let off = 1.0 + if chunk.is_some_and(|chunk| chunk.exact) { 0.0 } else { slots / 20.0 + UNDER_WAY };
     let padded = if tier.slots.is_some() { 0.0 } else { slots / 50.0 };
     let at_least = Some(stream.most as f64).filter(|most| *most > slots + off).map(Shown::AtLeast);
     let evicting = || stream.evicts_at.filter(|held| *held < slots - off - padded).map(Shown::Evicting);
@@ -204,8 +222,9 @@ fn shown(tier: &Tier, stream: &Stream, slots: f64, chunk: Option<ChunkBytes>) ->
 pub fn chunk_bytes(tier: &Tier) -> Option<f64> {
     let stated = tier.slots.and_then(|slots| ratio(slots.bytes.value, slots.count.value));
     let idle = |share: Option<Fact>| share.is_none_or(|share| share.value == 0.0);
+    let filled = idle(tier.storing) && tier.storing.is_some();
     let undisturbed =
-        tier.refusals == 0.0 && !tier.doubtful && idle(tier.promoted) && idle(tier.storing) && tier.storing.is_some();
+        tier.refusals == 0.0 && !tier.doubtful && !tier.promotions_unseen && idle(tier.promoted) && filled;
     let counted = || ratio(tier.transfers.stored_bytes?.value, tier.allocated?.value).filter(|_| undisturbed);
     stated.or_else(|| counted().filter(|bytes| bytes.fract() == 0.0)).filter(|bytes| *bytes > 0.0)
 }

@@ -188,11 +188,14 @@ impl Window {
         self.marks.is_empty()
     }
 
-    /// Adds a mark; forgets those that are older than `seconds` before it, and all of them where a counter fell,
-    /// since then the engine has restarted.
+    /// Adds a mark; forgets those that are older than `seconds` before it, and all of them where a counter fell, since then
+    /// the engine has restarted, or where its clock was set back.
     pub fn push(&mut self, mark: Mark, seconds: f64) {
         let fell = |old: &Mark| {
-            mark.asked < old.asked || mark.supplied < old.supplied || mark.gauge.entered < old.gauge.entered
+            mark.at < old.at
+                || mark.asked < old.asked
+                || mark.supplied < old.supplied
+                || mark.gauge.entered < old.gauge.entered
         };
         if self.marks.back().is_some_and(fell) {
             self.marks.clear();
@@ -236,6 +239,22 @@ mod tests {
             last = at;
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_window_does_not_reach_back_over_a_clock_that_was_set_back() {
+        let mark =
+            |at: f64, asked: f64| Mark { at, asked, supplied: 0.0, gauge: Gauge { whole: true, ..Gauge::default() } };
+        let mut window = Window::default();
+        for mark in [mark(1000.0, 0.0), mark(1010.0, 100.0), mark(40.0, 200.0)] {
+            window.push(mark, 3600.0);
+        }
+        assert!(window.predict(4.0).is_err(), "a window of -960 seconds");
+        window.push(
+            Mark { gauge: Gauge { chunk_tokens: Some(16.0), ..mark(0.0, 0.0).gauge }, ..mark(140.0, 300.0) },
+            3600.0,
+        );
+        assert_eq!(window.predict(4.0).map(|told| (told.asked, told.seconds)), Ok((100.0, 100.0)));
     }
 
     #[test]
