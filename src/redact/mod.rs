@@ -103,9 +103,9 @@ impl Lines {
         self.0.push('\n');
     }
 
-    /// Adds lines.
-    pub fn append(&mut self, lines: Lines) {
-        self.0.push_str(&lines.0);
+    /// Adds a text whose line ends are ours. What has passed before passes unchanged.
+    pub fn append(&mut self, text: &str) {
+        text.lines().for_each(|text| self.line(format_args!("{text}")));
     }
 
     /// The text.

@@ -16,6 +16,8 @@ pub struct Secret {
     parts: Vec<String>,
     /// Blanked where the whole of them stands: a piece of them may be a plain word.
     wholes: Vec<String>,
+    /// The same, where the whole of them stands in base64.
+    packed: Vec<String>,
 }
 
 /// A text to be looked for, in small letters.
@@ -39,12 +41,15 @@ pub(super) enum Kind {
 impl Secret {
     /// A bearer token, or whatever else is a secret by itself.
     pub fn token(text: &str) -> Secret {
-        Secret { parts: vec![text.to_owned()], wholes: Vec::new() }
+        Secret { parts: vec![text.to_owned()], wholes: Vec::new(), packed: Vec::new() }
     }
 
-    /// A user and a password. The name alone is no secret, and the two together are one even where the password is short.
+    /// A user and a password, which are sent together in base64. The name is no secret. With a short password the two together
+    /// are one.
     pub fn password(user: &str, password: &str) -> Secret {
-        Secret { parts: vec![password.to_owned()], wholes: vec![format!("{user}:{password}")] }
+        let pair = vec![format!("{user}:{password}")];
+        let wholes = if is_long(password) { Vec::new() } else { pair.clone() };
+        Secret { parts: vec![password.to_owned()], wholes, packed: pair }
     }
 
     /// The query of an address, where some put a key: all of it, and the value of each parameter whose name says so.
@@ -54,7 +59,11 @@ impl Secret {
             ["key", "token", "secret", "pass", "auth", "sig"].iter().any(|word| name.contains(word))
         };
         let values = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_key(name));
-        Secret { parts: values.map(|(_, value)| value.into_owned()).collect(), wholes: vec![query.to_owned()] }
+        Secret {
+            parts: values.map(|(_, value)| value.into_owned()).collect(),
+            wholes: vec![query.to_owned()],
+            packed: Vec::new(),
+        }
     }
 
     /// Whether it is too short to be blanked.
@@ -63,13 +72,14 @@ impl Secret {
     }
 
     pub(super) fn spellings(&self) -> Vec<Spelling> {
-        let parts = self.parts.iter().filter(|part| is_long(part));
-        let pieces = parts.clone().flat_map(|part| raw(part).map(|text| Spelling::new(&text, Kind::Piece)));
-        let packed = parts.flat_map(|part| in_base64(part.as_bytes())).map(|text| Spelling::new(&text, Kind::Base64));
-        let wholes = self.wholes.iter().filter(|whole| is_long(whole));
-        let whole =
-            wholes.flat_map(|whole| raw(whole).chain([STANDARD_NO_PAD.encode(whole), URL_SAFE_NO_PAD.encode(whole)]));
-        pieces.chain(packed).chain(whole.map(|text| Spelling::new(&text, Kind::Whole))).collect()
+        let long = |texts: &[String]| -> Vec<String> { texts.iter().filter(|text| is_long(text)).cloned().collect() };
+        let (parts, wholes, packed) = (long(&self.parts), long(&self.wholes), long(&self.packed));
+        let both = |text: &String| [STANDARD_NO_PAD.encode(text), URL_SAFE_NO_PAD.encode(text)];
+        let pieces = parts.iter().flat_map(|part| raw(part)).map(|text| (text, Kind::Piece));
+        let in_base64 = parts.iter().flat_map(|part| in_base64(part.as_bytes())).map(|text| (text, Kind::Base64));
+        let whole = wholes.iter().flat_map(|whole| raw(whole)).chain(packed.iter().flat_map(both));
+        let all = pieces.chain(in_base64).chain(whole.map(|text| (text, Kind::Whole)));
+        all.map(|(text, kind)| Spelling::new(&text, kind)).collect()
     }
 }
 
