@@ -127,6 +127,8 @@ fn without(text: &str, mut parts: Vec<Range<usize>>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::spellings::Secret;
     use super::*;
 
@@ -227,6 +229,32 @@ mod tests {
         assert!(matches!(Finder::default().blanked("a %20 b"), Cow::Borrowed(_)));
         let finder = Finder::new(Secret::token(TOKEN).spellings());
         assert!(matches!(finder.blanked("a %20 b"), Cow::Borrowed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_secret_in_any_text_is_blanked_and_the_rest_stays(
+            secret in "[!-~]{8,40}", before in "[äöü€ ]{0,20}", behind in "[äöü€ ]{0,20}", how in 0..4_usize,
+        ) {
+            let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+            let spelled = match how {
+                0 => secret.clone(),
+                1 => percent(&secret),
+                2 => percent(&percent(&secret)),
+                _ => serde_json::to_string(&secret).unwrap().trim_matches('"').to_owned(),
+            };
+            // A quote at its end would be trimmed with that of JSON.
+            prop_assume!(how < 3 || !secret.starts_with('"') && !secret.ends_with('"'));
+            let left = blanked(&Secret::token(&secret), &format!("{before}{spelled}{behind}"));
+            prop_assert_eq!(left, format!("{before}***{behind}"));
+        }
+
+        #[test]
+        fn whatever_stands_in_a_text_it_comes_out_and_a_second_time_unchanged(text in any::<String>(), secret in any::<String>()) {
+            let finder = Finder::new(Secret::password("u", &secret).spellings());
+            let once = finder.blanked(&format!("{text}{secret}%{text}\\")).into_owned();
+            prop_assert_eq!(finder.blanked(&once).into_owned(), once);
+        }
     }
 
     #[test]

@@ -106,12 +106,9 @@ fn collector(out: &mut Lines, health: &Health) {
     };
     out.gap();
     out.line(format_args!("collector {}", health.name));
-    match (health.duration, health.age) {
-        (Some(duration), Some(age)) => {
-            out.line(format_args!("  state    {state}; last run took {duration:.1?}, its sample is {age:.1?} old"))
-        }
-        _ => out.line(format_args!("  state    {state}")),
-    }
+    let last = health.duration.zip(health.age);
+    let last = last.map(|(duration, age)| format!("; last run took {duration:.1?}, its sample is {age:.1?} old"));
+    out.line(format_args!("  state    {state}{}", last.unwrap_or_default()));
     for said in health.failure.iter().chain(&health.notes) {
         out.line(format_args!("  {said}"));
     }
