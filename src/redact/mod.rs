@@ -4,7 +4,7 @@
 //! | way out | notation that is put around it |
 //! |---|---|
 //! | the log | logfmt or JSON ([`crate::log`]) |
-//! | `/debug`, what `check`, `plan` and `report` print, the last words | [`line`], one a line ([`Lines`]) |
+//! | `/debug`, what `check`, `plan` and `report` print, the last words | [`line()`], one a line ([`Lines`]) |
 //! | `/api/status`, JSON of the commands | [`json`] |
 //!
 //! Each exit is passed as late as possible: by whoever writes a line or a JSON text, not by whoever says something. So nobody

@@ -269,7 +269,7 @@ fn credentials_on_the_command_line_are_not_repeated() {
     for words in [
         &[&format!("--events=tcp://{url}:1")[..]][..],
         &[&format!("--events.bind=tcp://{url}:1")],
-        &[&format!("--events=tcp://h:1"), &format!("--events.replay=tcp://{url}:1")],
+        &["--events=tcp://h:1", &format!("--events.replay=tcp://{url}:1")],
         &[&format!("--events=tcp://user:{NAME}/x@host:1")],
         &[&format!("--upstream=http://{url}:1")],
         &[&format!("--upstream.extra=a=http://{url}:1")],
