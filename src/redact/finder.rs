@@ -17,14 +17,14 @@ const CUT: usize = 6;
 /// than the words of a text that might be the same by chance.
 const MIDDLE: usize = 12;
 
-/// Finds these spellings in one walk along a text, however many there are.
-#[derive(Debug, Default)]
+/// Finds these spellings in one walk along a text, however many there are. It has no Debug form: that would show them.
+#[derive(Default)]
 pub(super) struct Finder {
     spellings: Vec<Spelling>,
     /// Which of them begin or end like this.
     heads: HashMap<[u8; CUT], Vec<usize>>,
     tails: HashMap<[u8; CUT], Vec<usize>>,
-    /// Pieces of them, with what is to be blanked beside them.
+    /// Pieces from amid them.
     middles: HashSet<[u8; MIDDLE]>,
 }
 

@@ -24,14 +24,12 @@ pub(super) enum News {
 }
 
 /// The secrets.
-#[derive(Debug)]
 pub(super) struct Secrets {
     sources: BTreeMap<String, Source>,
     /// `None` where it has to be made anew.
     finder: Option<Arc<Finder>>,
 }
 
-#[derive(Debug)]
 struct Source {
     current: Secret,
     /// The newest first, with when they were replaced.

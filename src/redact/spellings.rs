@@ -21,7 +21,6 @@ pub struct Secret {
 }
 
 /// A text to be looked for, in small letters.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spelling {
     pub(super) text: Vec<u8>,
     pub(super) kind: Kind,
