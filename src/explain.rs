@@ -1,10 +1,9 @@
 //! What `/debug` says of engines, tiers, bounds and corrections: every input with the family it came from.
 
-use std::fmt::Write as _;
-
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::Corrected;
 use crate::model::{Fact, Quotient, Residency, Snapshot};
+use crate::redact::Lines;
 use crate::share::Withheld;
 
 /// The whole explanation, as text.
@@ -31,20 +30,19 @@ pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corre
     for one in corrected {
         out.correction(one);
     }
-    out.0
+    out.0.text()
 }
 
 const UNDECLARED: &str = "the page cannot tell it from a staging buffer or an unused backend. If it is a tier, say so by its size: --tier.size";
 
 #[derive(Default)]
-struct Text(String);
+struct Text(Lines);
 
 impl Text {
     fn line(&mut self, depth: usize, name: &str, value: &str) {
         let indent = "  ".repeat(depth);
         let gap = if value.is_empty() { "" } else { ": " };
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "{indent}{name}{gap}{value}");
+        self.0.line(format_args!("{indent}{name}{gap}{value}"));
     }
 
     fn fact(&mut self, depth: usize, name: &str, fact: Option<Fact>) {

@@ -15,6 +15,7 @@
 //! | room | what it is | kind |
 //! |---|---|---|
 //! | [`cli`] | flags, sub-commands, units and addresses as value parsers | pure |
+//! | [`redact`] | the one exit for foreign text: no secrets, no controls, no end | pure, but for the secrets that it holds |
 //! | [`log`] | how a log line is written, and that nobody waits for its reader | I/O |
 //! | [`server`] | listeners, routes, drain | I/O |
 //! | [`web`] | who may come in: TLS, users, names, limits; who is next | pure + I/O |
@@ -74,6 +75,7 @@ pub mod own;
 pub mod page;
 pub mod pipeline;
 pub mod process;
+pub mod redact;
 pub mod report;
 pub mod rewrite;
 pub mod scrape;

@@ -12,7 +12,7 @@ use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
 use kvtier_exporter::web::{Keeper, Limits, Names};
-use kvtier_exporter::{commands, demo, healthcheck, log, own};
+use kvtier_exporter::{commands, demo, healthcheck, log, own, redact};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 /// Help and version go to standard output as they are; anything else is one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        eprintln!("kvtier-exporter: {}", cli::one_line(error));
+        eprintln!("kvtier-exporter: {}", redact::line(&cli::one_line(error)));
     } else {
         // Nobody is left to be told when even this cannot be written.
         drop(error.print());
@@ -98,7 +98,9 @@ async fn serve(
     let listeners = server::bind(&cli.web.listen).await?;
     let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
     let extras = extras.collect::<Result<Vec<_>>>()?;
-    let scraper = Scraper::new(Client::new(upstream)?, extras, cli.settings(), Host::start(&cli.host()))
+    let main = Client::new(upstream)?;
+    main.learn().await;
+    let scraper = Scraper::new(main, extras, cli.settings(), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start))
         .with_reloads(web.reloads());
     tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");

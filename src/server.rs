@@ -29,6 +29,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::cli::Listen;
 use crate::page;
+use crate::redact;
 use crate::scrape::Scraper;
 use crate::web::{
     Compression, Crowd, HalfClose, Keeper, Limits, Names, Pieces, Place, Protection, Verdict, asks_for_gzip,
@@ -438,7 +439,7 @@ fn home(site: &Site) -> Response<Pieces> {
 }
 
 async fn status(site: &Site, patience: Duration) -> Response<Pieces> {
-    match serde_json::to_vec(&site.scraper.status(patience).await) {
+    match redact::json::to_vec(&site.scraper.status(patience).await) {
         Ok(json) => {
             let mut response = answer(StatusCode::OK, "application/json", vec![json.into()]);
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -1,5 +1,7 @@
 //! Numbers and lines as people read them.
 
+use crate::redact;
+
 /// Whole bytes with thousands marks, and GiB before them: `32.0 GiB (34,359,738,368 bytes)`.
 pub fn size(bytes: f64) -> String {
     format!("{} ({} bytes)", short_size(bytes), count(bytes))
@@ -66,8 +68,10 @@ pub fn speed(bytes_per_second: f64) -> String {
 /// How wide a line is, with its indent.
 const WIDTH: usize = 110;
 
-/// The text in lines of a readable width; all but the first are indented.
+/// The text in lines of a readable width; all but the first are indented. It passes the exit for foreign text before it is
+/// taken apart: afterwards a line end could be anybody's.
 pub fn wrapped(text: &str, indent: usize) -> String {
+    let text = redact::line(text);
     let mut out = String::new();
     let mut column = indent;
     for word in text.split(' ') {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::units;
+use super::upstream::Quiet;
 use crate::events::{Address, Endpoint, Link, Options};
 
 /// Which event streams are followed.
@@ -12,15 +13,15 @@ use crate::events::{Address, Endpoint, Link, Options};
 #[command(next_help_heading = "Events")]
 pub struct Events {
     /// Follow KV cache events of an engine; repeatable, or a range of ports: one for each DP rank
-    #[arg(id = "events", long = "events", global = true, value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
+    #[arg(id = "events", long = "events", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(endpoints), value_delimiter = ',')]
     pub connect: Vec<Endpoints>,
 
     /// The same, where the engine connects: its endpoint names a host instead of *
-    #[arg(id = "events.bind", long = "events.bind", global = true, value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
+    #[arg(id = "events.bind", long = "events.bind", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(endpoints), value_delimiter = ',')]
     pub bind: Vec<Endpoints>,
 
     /// Where each of them answers what was missed, in the same order
-    #[arg(id = "events.replay", long = "events.replay", global = true, value_name = "tcp://HOST:PORT", value_parser = endpoints, value_delimiter = ',')]
+    #[arg(id = "events.replay", long = "events.replay", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(endpoints), value_delimiter = ',')]
     pub replay: Vec<Endpoints>,
 
     /// What the topics begin with; the engine's "topic"
@@ -53,7 +54,7 @@ pub struct Endpoints(pub Vec<Address>);
 
 fn endpoints(text: &str) -> Result<Endpoints, String> {
     let text = text.trim();
-    Address::parse_all(text).map(Endpoints).map_err(|why| format!("the endpoint {why}; write tcp://HOST:PORT"))
+    Address::parse_all(text).map(Endpoints).map_err(|why| format!("{why}; write tcp://HOST:PORT"))
 }
 
 impl Events {

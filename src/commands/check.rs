@@ -18,6 +18,7 @@ use crate::events::probe::{Heard, Replays, probe, probe_replay};
 use crate::host;
 use crate::host::facts::{self, BoxFacts, Gpu};
 use crate::pipeline::{self, MAIN, Source, Survey};
+use crate::redact;
 use crate::upstream::{Address, Client, UpstreamError};
 
 /// Between two looks at a link that is below its maximum.
@@ -89,10 +90,11 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
 impl Answer {
     fn text(&self) -> String {
         let findings: String = self.findings.iter().map(|finding| finding.text() + "\n").collect();
-        let looked_at: String = self.looked_at.iter().map(|line| format!("  {line}\n")).collect();
+        let looked_at: String = self.looked_at.iter().map(|line| format!("  {}\n", redact::line(line))).collect();
         let unknown = unknown_text(&self.unknown);
         let tally = tally(&self.findings);
-        format!("kvtier-exporter check of {}\n\n{findings}Looked at:\n{looked_at}{unknown}\n{tally}\n", self.upstream)
+        let upstream = redact::line(&self.upstream);
+        format!("kvtier-exporter check of {upstream}\n\n{findings}Looked at:\n{looked_at}{unknown}\n{tally}\n")
     }
 }
 

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::cli::{Advice, Cli, Format};
 use crate::host::facts::{self, BoxFacts};
 use crate::pipeline::{MAIN, Source};
+use crate::redact::{self, Lines};
 use crate::settings::HostFacts;
 use crate::upstream::{Client, Page, UpstreamError};
 
@@ -45,12 +46,21 @@ fn status(fine: bool) -> u8 {
     if fine { FINE } else { FINDINGS }
 }
 
+/// Prints lines of ours.
 fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    let mut lines = Lines::default();
+    lines.append(text);
+    write(lines.text().as_bytes())
 }
 
 fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&(serde_json::to_string_pretty(value).context("cannot write JSON")? + "\n"))
+    let mut json = redact::json::to_vec_pretty(value).context("cannot write JSON")?;
+    json.push(b'\n');
+    write(&json)
+}
+
+fn write(text: &[u8]) -> Result<()> {
+    std::io::stdout().write_all(text).context("cannot write to standard output")
 }
 
 fn print_as(format: Format, text: impl FnOnce() -> String, value: &impl Serialize) -> Result<()> {

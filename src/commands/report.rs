@@ -260,7 +260,7 @@ fn explained(error: &UpstreamError) -> String {
             format!("{}. A token is read from --prometheus.bearer-token-file", error.seen())
         }
         UpstreamError::Status { code, .. } => {
-            let said = error.excerpt().map(|text| format!(": {}", text.escape_debug())).unwrap_or_default();
+            let said = error.excerpt().map(|text| format!(": {text}")).unwrap_or_default();
             format!("answered with status {code}{said}")
         }
         other => other.seen(),

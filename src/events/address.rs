@@ -15,12 +15,18 @@ impl Address {
     /// Reads `tcp://HOST:PORT`, or `tcp://HOST:FIRST-LAST` for one endpoint a data-parallel rank.
     ///
     /// # Errors
-    /// What is wrong, as the end of a sentence about the text.
+    /// What is wrong, as the end of a sentence about the text. It does not repeat the text, which may hold a password.
     pub fn parse_all(text: &str) -> Result<Vec<Address>, String> {
         let rest = text.strip_prefix("tcp://").ok_or("does not begin with tcp://")?;
         let (host, ports) = rest.rsplit_once(':').ok_or("has no :PORT at its end")?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if bare.is_empty() || bare.contains(['/', '@', '[', ']', ' ']) || (bare == host && bare.contains(':')) {
+        if host.contains('@') {
+            return Err(
+                "holds a user or a password, which no such stream asks for; and they would show in process lists"
+                    .to_owned(),
+            );
+        }
+        if bare.is_empty() || bare.contains(['/', '[', ']', ' ']) || (bare == host && bare.contains(':')) {
             return Err("has no host that can be used; an IPv6 address needs brackets".to_owned());
         }
         let host = if bare == "*" { String::new() } else { bare.to_owned() };
@@ -69,6 +75,7 @@ mod tests {
             "tcp://::1:5",
             "tcp://h:9-7",
             "tcp://h:x",
+            "tcp://u:pw@h:1",
         ] {
             assert!(Address::parse_all(text).is_err(), "{text}");
         }

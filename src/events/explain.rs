@@ -1,16 +1,16 @@
 //! What `/debug` says of the event streams. Pure.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::fold::View;
 use super::ledger::{Limits, Told, unplaced};
 use super::sizing::{MULTIPLES, Prediction};
 use super::{Reset, Resident, Shown, Status};
+use crate::redact::Lines;
 
 /// One paragraph an endpoint, and one an engine that has a stream.
 pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> String {
-    let mut text = String::new();
+    let mut text = Lines::default();
     for status in statuses {
         endpoint(&mut text, status);
         if let Some(why) = unplaced(status, told) {
@@ -18,7 +18,8 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
         }
     }
     for one in told {
-        line(&mut text, 0, &format!("\nevents of engine {}", one.engine));
+        text.gap();
+        line(&mut text, 0, &format!("events of engine {}", one.engine));
         line(&mut text, 1, &format!("endpoint  {}", one.status.endpoint));
         match one.resident {
             Some(found) => resident(&mut text, &found),
@@ -33,16 +34,16 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
             Err(why) => line(&mut text, 1, &format!("other sizes  unknown: {why}")),
         }
     }
-    text
+    text.text()
 }
 
-fn line(text: &mut String, depth: usize, what: &str) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}{what}", "  ".repeat(depth));
+fn line(text: &mut Lines, depth: usize, what: &str) {
+    text.line(format_args!("{}{what}", "  ".repeat(depth)));
 }
 
-fn endpoint(text: &mut String, status: &Status) {
-    line(text, 0, &format!("\nevents {}", status.endpoint));
+fn endpoint(text: &mut Lines, status: &Status) {
+    text.gap();
+    line(text, 0, &format!("events {}", status.endpoint));
     let state = match (&status.failure, status.up, status.current) {
         (Some((reason, why)), ..) => format!("down ({reason}): {why}"),
         (None, false, _) => "not connected yet".to_owned(),
@@ -67,7 +68,7 @@ fn endpoint(text: &mut String, status: &Status) {
     }
 }
 
-fn fold(text: &mut String, view: &View) {
+fn fold(text: &mut Lines, view: &View) {
     let bounds = view.bounds;
     line(text, 1, &format!("rank      {}", view.rank));
     line(
@@ -94,7 +95,7 @@ fn fold(text: &mut String, view: &View) {
     }
 }
 
-fn resident(text: &mut String, resident: &Resident) {
+fn resident(text: &mut Lines, resident: &Resident) {
     let number = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
     let how = match (resident.exact, resident.doubted) {
         (true, _) => "exact",
@@ -115,7 +116,7 @@ fn resident(text: &mut String, resident: &Resident) {
     }
 }
 
-fn predicted(text: &mut String, prediction: &Prediction, no_smaller: Option<&str>, limits: Limits) {
+fn predicted(text: &mut Lines, prediction: &Prediction, no_smaller: Option<&str>, limits: Limits) {
     let Prediction { measured, error, asked, seconds, .. } = prediction;
     let shown = if prediction.holds(limits.max_error) { "shown" } else { "not shown: above --events.max-error" };
     line(text, 1, &format!("other sizes  {asked} tokens asked in {seconds:.0} s, {measured:.4} of them reloaded"));

@@ -184,9 +184,7 @@ impl Socket {
         };
         match property(properties, b"socket-type") {
             Some(peer) if kind.fits(peer) => Ok(()),
-            Some(peer) => {
-                Err(Fault::Kind(String::from_utf8_lossy(&peer[..peer.len().min(16)]).escape_debug().collect()))
-            }
+            Some(peer) => Err(Fault::Kind(String::from_utf8_lossy(&peer[..peer.len().min(16)]).into_owned())),
             None => Err(Fault::Protocol("it does not say of what type its socket is")),
         }
     }

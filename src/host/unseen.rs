@@ -168,7 +168,7 @@ impl fmt::Display for Hidden {
             Hidden::Process { pid, name, owner, ours, error } => {
                 match name.as_str() {
                     "" => write!(f, "process {pid}, which has ended meanwhile,")?,
-                    name => write!(f, "process {pid} ({})", name.escape_debug())?,
+                    name => write!(f, "process {pid} ({name})")?,
                 }
                 if let Some(owner) = owner.filter(|owner| owner != ours) {
                     write!(f, " of user {owner}")?;

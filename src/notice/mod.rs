@@ -2,7 +2,7 @@
 //!
 //! A [`Kind`] is a row of the table in [`kinds`]: its id, what it means, why it matters and what to do. A [`Notice`] is one of
 //! that kind, of one upstream, with what was seen. Whoever finds one makes one; it is shown in four places, each from the same
-//! value: the log ([`telling`]), `/debug` ([`Notice`]'s text), `kvtier_notice_active` ([`active`]) and `/api/status`.
+//! value: the log ([`telling`]), `/debug` ([`Notice::tell`]), `kvtier_notice_active` ([`active`]) and `/api/status`.
 //! The ids are those of `check` where it finds the same. `docs/notices.md` lists them all; a test holds it to the table.
 //!
 //! Pure: no clock, no I/O.
@@ -16,9 +16,9 @@ pub mod spelling;
 pub mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::family::{Desc, Family};
+use crate::redact::Lines;
 
 /// `kvtier_notice_active`.
 pub const ACTIVE: Desc = Desc::gauge(
@@ -69,15 +69,16 @@ impl Notice {
     pub fn seen(&self) -> String {
         if self.figures.is_empty() { self.detail.clone() } else { format!("{} ({})", self.detail, self.figures) }
     }
-}
 
-/// Its paragraph in `/debug`.
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Its paragraph in `/debug`.
+    pub fn tell(&self, out: &mut Lines) {
         let Kind { id, what, why, action } = self.kind;
         let of = if self.upstream.is_empty() { String::new() } else { format!(" of upstream {}", self.upstream) };
-        writeln!(f, "notice {id}{of}\n  seen     {}", self.seen())?;
-        writeln!(f, "  means    {what}\n  matters  {why}\n  do       {action}")
+        out.line(format_args!("notice {id}{of}"));
+        out.line(format_args!("  seen     {}", self.seen()));
+        out.line(format_args!("  means    {what}"));
+        out.line(format_args!("  matters  {why}"));
+        out.line(format_args!("  do       {action}"));
     }
 }
 

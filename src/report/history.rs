@@ -321,10 +321,8 @@ pub fn refusal(beginning: &str) -> Option<String> {
     Some(refused(&whole.next().and_then(Result::ok).or_else(cut)?))
 }
 
-/// On one line, whatever the Prometheus wrote.
 fn refused(why: &str) -> String {
-    let plain: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("refused a query: {}", plain.trim_end_matches('.'))
+    format!("refused a query: {}", why.trim_end_matches('.'))
 }
 
 struct Series {

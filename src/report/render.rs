@@ -2,6 +2,7 @@
 
 use super::{Row, Table, Unit};
 use crate::advise::words::{count, percent, short_size, speed, wrapped};
+use crate::redact;
 
 /// What stands for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -13,7 +14,7 @@ impl Table {
         let widths: Vec<usize> = (0..lines[0].len())
             .map(|at| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0))
             .collect();
-        let mut out = format!("kvtier-exporter report of {}\n\n", self.source);
+        let mut out = format!("kvtier-exporter report of {}\n\n", redact::line(&self.source));
         for line in lines {
             let mut text = format!("{:<width$}", line[0], width = widths[0]);
             for (cell, width) in line[1..].iter().zip(&widths[1..]) {
@@ -38,9 +39,9 @@ impl Table {
                 out.push_str(&format!("|---|{}\n", "---:|".repeat(self.columns.len())));
             }
         }
-        out.push_str(&format!("\nFrom {}.\n", self.source));
+        out.push_str(&format!("\nFrom {}.\n", redact::line(&self.source)));
         for note in &self.notes {
-            out.push_str(&format!("\n- {note}"));
+            out.push_str(&format!("\n- {}", redact::line(note)));
         }
         out.push('\n');
         out
@@ -57,7 +58,7 @@ impl Table {
 fn cells(row: &Row) -> Vec<String> {
     let shown = |value: f64| if row.approximate { about(row.unit, value) } else { shown(row.unit, value) };
     let values = row.values.iter().map(|value| value.map_or_else(|| UNKNOWN.to_owned(), shown));
-    std::iter::once(row.what.clone()).chain(values).collect()
+    std::iter::once(redact::line(&row.what).into_owned()).chain(values).collect()
 }
 
 fn shown(unit: Unit, value: f64) -> String {

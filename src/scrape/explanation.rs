@@ -1,15 +1,14 @@
 //! The frame of `/debug`: how the upstreams answered, then what the pipeline explains and how the host collectors are.
 
-use std::fmt;
-
 use super::target::Fetch;
 use crate::host::Health;
 use crate::notice::Notice;
 use crate::own::BUILD;
 use crate::pipeline::{PageReport, Source};
+use crate::redact::Lines;
 use crate::upstream::{Address, UpstreamError};
 
-/// The whole page. Texts of upstream are escaped.
+/// The whole page.
 pub(super) struct Explanation<'a> {
     pub(super) upstreams: Vec<Seen<'a>>,
     /// What there is to tell of them.
@@ -32,65 +31,85 @@ pub(super) struct Seen<'a> {
     pub(super) report: Option<&'a PageReport>,
 }
 
-impl fmt::Display for Explanation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "kvtier-exporter {} (revision {}, rustc {})", BUILD.version, BUILD.revision, BUILD.rustc)?;
-        self.upstreams.iter().try_for_each(|seen| seen.fmt(f))?;
-        self.notices.iter().try_for_each(|notice| write!(f, "\n{notice}"))?;
-        if let Some(explained) = self.explained {
-            writeln!(f, "\n{}", explained.trim_end())?;
+impl Explanation<'_> {
+    /// The page.
+    pub(super) fn text(&self) -> String {
+        let mut out = Lines::default();
+        out.line(format_args!(
+            "kvtier-exporter {} (revision {}, rustc {})",
+            BUILD.version, BUILD.revision, BUILD.rustc
+        ));
+        self.upstreams.iter().for_each(|seen| seen.tell(&mut out));
+        for notice in self.notices {
+            out.gap();
+            notice.tell(&mut out);
         }
-        self.collectors.iter().try_for_each(|health| collector(f, health))?;
-        f.write_str(&self.events)
+        if let Some(explained) = self.explained {
+            out.gap();
+            out.append(explained.trim_end());
+        }
+        self.collectors.iter().for_each(|health| collector(&mut out, health));
+        out.append(&self.events);
+        out.text()
     }
 }
 
-impl fmt::Display for Seen<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nupstream {}\n  address  {}\n  took     {:?}", self.name, self.address, self.fetch.took)?;
+impl Seen<'_> {
+    fn tell(&self, out: &mut Lines) {
+        out.gap();
+        out.line(format_args!("upstream {}", self.name));
+        out.line(format_args!("  address  {}", self.address));
+        out.line(format_args!("  took     {:?}", self.fetch.took));
         if self.unverified {
-            writeln!(
-                f,
+            out.line(format_args!(
                 "  trust    none: its certificate is not verified, because of --upstream.insecure-skip-verify"
-            )?;
+            ));
         }
         match (&self.fetch.result, self.report) {
-            (Ok(source), Some(report)) => up(f, source, report),
-            (Ok(_), None) => down(f, &UpstreamError::Broke),
-            (Err(error), _) => down(f, error),
+            (Ok(source), Some(report)) => up(out, source, report),
+            (Ok(_), None) => down(out, &UpstreamError::Broke),
+            (Err(error), _) => down(out, error),
         }
     }
 }
 
-fn up(f: &mut fmt::Formatter<'_>, source: &Source, report: &PageReport) -> fmt::Result {
+fn up(out: &mut Lines, source: &Source, report: &PageReport) {
     let counts = &report.counts;
-    writeln!(f, "  state    up\n  body     {} bytes, {:?}", source.body.len(), source.format)?;
-    writeln!(f, "  lines    {} samples, {} opaque, {} dropped", counts.samples, counts.opaque, counts.dropped)?;
+    out.line(format_args!("  state    up"));
+    out.line(format_args!("  body     {} bytes, {:?}", source.body.len(), source.format));
+    out.line(format_args!(
+        "  lines    {} samples, {} opaque, {} dropped",
+        counts.samples, counts.opaque, counts.dropped
+    ));
     if report.merged_out > 0 {
-        writeln!(f, "  left out {} families that an earlier page or every server has", report.merged_out)?;
+        out.line(format_args!("  left out {} families that an earlier page or every server has", report.merged_out));
     }
-    report.notes.iter().try_for_each(|note| writeln!(f, "  line {}: {}: {}", note.number, note.reason, note.text))
-}
-
-fn down(f: &mut fmt::Formatter<'_>, error: &UpstreamError) -> fmt::Result {
-    writeln!(f, "  state    down\n  reason   {}\n  meaning  the upstream {error}", error.reason())?;
-    match error.excerpt() {
-        Some(excerpt) => writeln!(f, "  it wrote {excerpt:?}"),
-        None => Ok(()),
+    for note in &report.notes {
+        out.line(format_args!("  line {}: {}: {}", note.number, note.reason, note.text));
     }
 }
 
-fn collector(f: &mut fmt::Formatter<'_>, health: &Health) -> fmt::Result {
+fn down(out: &mut Lines, error: &UpstreamError) {
+    out.line(format_args!("  state    down"));
+    out.line(format_args!("  reason   {}", error.reason()));
+    out.line(format_args!("  meaning  the upstream {error}"));
+    if let Some(excerpt) = error.excerpt() {
+        out.line(format_args!("  it wrote {excerpt:?}"));
+    }
+}
+
+fn collector(out: &mut Lines, health: &Health) {
     let state = match health.success {
         None => "has not finished a first run",
         Some(true) => "fine",
         Some(false) => "failed",
     };
-    write!(f, "\ncollector {}\n  state    {state}", health.name)?;
-    if let (Some(duration), Some(age)) = (health.duration, health.age) {
-        write!(f, "; last run took {duration:.1?}, its sample is {age:.1?} old")?;
+    out.gap();
+    out.line(format_args!("collector {}", health.name));
+    let last = health.duration.zip(health.age);
+    let last = last.map(|(duration, age)| format!("; last run took {duration:.1?}, its sample is {age:.1?} old"));
+    out.line(format_args!("  state    {state}{}", last.unwrap_or_default()));
+    for said in health.failure.iter().chain(&health.notes) {
+        out.line(format_args!("  {said}"));
     }
-    writeln!(f)?;
-    let said = health.failure.iter().chain(&health.notes);
-    said.into_iter().try_for_each(|line| writeln!(f, "  {line}"))
 }

@@ -150,7 +150,7 @@ impl Scraper {
                 .map(|events| events.explain(&self.statuses(), &blend.told))
                 .unwrap_or_default(),
         }
-        .to_string()
+        .text()
     }
 
     /// What `/api/status` says, within `patience`: the same look at the same pages as a scrape's.

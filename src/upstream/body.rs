@@ -14,7 +14,6 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use tokio::task::yield_now;
 
 use super::UpstreamError;
-use super::credentials::Secret;
 use crate::pipeline::Format;
 
 /// Collects a body up to its end. What was read of a body that breaks off is thrown away: the text format has
@@ -182,11 +181,9 @@ pub(super) fn format(headers: &HeaderMap) -> Format {
     }
 }
 
-/// The first `limit` bytes of a text from upstream, fit for a log line: bad UTF-8 replaced, and `secret` blanked in
-/// case that the upstream repeats what it was sent. Control bytes are escaped where the text is shown.
-pub(super) fn excerpt(bytes: &[u8], limit: usize, secret: Option<&Secret>) -> String {
+/// The first `limit` bytes of a text from upstream, with bad UTF-8 replaced.
+pub(super) fn excerpt(bytes: &[u8], limit: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let text = secret.map_or_else(|| text.to_string(), |secret| secret.blanked(&text));
     let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].trim().to_owned()
 }
@@ -259,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_excerpt_is_short_and_of_whole_characters() {
-        assert_eq!(excerpt("äöü".as_bytes(), 3, None), "ä");
-        assert_eq!(excerpt(b"bad \xff", 200, None), "bad \u{fffd}");
+        assert_eq!(excerpt("äöü".as_bytes(), 3), "ä");
+        assert_eq!(excerpt(b"bad \xff", 200), "bad \u{fffd}");
     }
 }

@@ -10,6 +10,7 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, StatusCode};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::address::{Address, Endpoint};
@@ -18,6 +19,7 @@ use super::credentials::{Secret, SecretFile};
 use super::tls::{Tls, TlsOptions, TrustError};
 use super::{UpstreamError, body};
 use crate::pipeline::Format;
+use crate::redact;
 
 const MAX_REDIRECTS: usize = 3;
 /// How much of an error's body goes to the log.
@@ -25,6 +27,8 @@ const EXCERPT: usize = 200;
 /// How much of a body that nobody wants is read to learn what it says, and how long that may take.
 const PEEK: usize = 4096;
 const PEEK_TIME: Duration = Duration::from_millis(250);
+/// How long the start waits for the credentials.
+const LEARN_TIME: Duration = Duration::from_secs(2);
 
 /// What to fetch, and within which limits.
 #[derive(Clone, Debug)]
@@ -70,12 +74,24 @@ impl Client {
             Endpoint::Tcp { tls: true, .. } => Some(Tls::new(&options.tls)?),
             _ => None,
         };
+        if let Some((_, query)) = options.address.path.split_once('?') {
+            redact::learn(&format!("the query of {}", options.address), redact::Secret::query(query));
+        }
         Ok(Client { options, tls, idle: IdleSlot::default(), spare: body::Spare::default() })
     }
 
     /// What it fetches.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Reads the credentials, so that they are known before anybody repeats them, and their faults are told. What cannot be read
+    /// is told by the first fetch.
+    pub async fn learn(&self) {
+        if let Some(secret) = self.options.secret.clone() {
+            // A file that blocks keeps nobody from serving.
+            drop(timeout(LEARN_TIME, spawn_blocking(move || secret.read())).await);
+        }
     }
 
     /// Whether `--upstream.insecure-skip-verify` lets anybody answer in the upstream's place.
@@ -115,7 +131,7 @@ impl Client {
                 return self.page(connection, response).await;
             }
             match redirect(&address, &response)? {
-                None => return Err(refusal(response, secret.as_ref()).await),
+                None => return Err(refusal(response).await),
                 Some(next) => address = next,
             }
             self.reuse_after(connection, response.into_body()).await;
@@ -193,10 +209,10 @@ fn shown(location: &str) -> String {
     Address::parse(location).map_or_else(|_| "one that is not followed".to_owned(), |address| address.to_string())
 }
 
-async fn refusal(response: Response<Incoming>, secret: Option<&Secret>) -> UpstreamError {
+async fn refusal(response: Response<Incoming>) -> UpstreamError {
     let code = response.status().as_u16();
     let (bytes, _) = timeout(PEEK_TIME, body::peek(response.into_body(), PEEK)).await.unwrap_or_default();
-    let excerpt = body::excerpt(&bytes, EXCERPT, secret);
+    let excerpt = body::excerpt(&bytes, EXCERPT);
     match code {
         401 | 403 => UpstreamError::Auth { code, excerpt },
         _ => UpstreamError::Status { code, excerpt },

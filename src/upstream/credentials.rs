@@ -1,5 +1,5 @@
 //! What the upstream is shown so that it lets us in: a bearer token, or a name and a password. Read from its file
-//! for each fetch, so that a rotated one works at once, and never shown.
+//! for each fetch, so that a rotated one works at once, and made known to [`crate::redact`], so that it is never shown.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use hyper::header::HeaderValue;
 
 use super::UpstreamError;
 use super::error::plain;
+use crate::redact;
 
 /// A file with a secret, and what kind of secret it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub(super) struct Secret {
     scheme: &'static str,
     /// Behind the scheme in the header.
     shown: String,
-    /// Every text that gives the secret away.
-    telling: Vec<String>,
+    /// The same for the exit that blanks it.
+    telling: redact::Secret,
 }
 
 impl SecretFile {
@@ -48,11 +49,6 @@ impl Secret {
         value.set_sensitive(true);
         value
     }
-
-    /// The text without the secret, should it be in it.
-    pub(super) fn blanked(&self, text: &str) -> String {
-        self.telling.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
-    }
 }
 
 impl fmt::Debug for Secret {
@@ -68,14 +64,16 @@ fn from_file(
 ) -> Result<Secret, UpstreamError> {
     let refuse = |why: &str| UpstreamError::Secret(format!("the {kind} file {} {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(&format!("cannot be read: {}", plain(&error))))?;
-    understand(text.trim()).map_err(refuse)
+    let secret = understand(text.trim()).map_err(refuse)?;
+    redact::learn(&format!("the {kind} file {}", path.display()), secret.telling.clone());
+    Ok(secret)
 }
 
 fn bearer(text: &str) -> Result<Secret, &'static str> {
     match text {
         "" => Err("is empty"),
         text if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Ok(Secret { scheme: "Bearer", shown: text.to_owned(), telling: vec![text.to_owned()] })
+            Ok(Secret { scheme: "Bearer", shown: text.to_owned(), telling: redact::Secret::token(text) })
         }
         _ => Err("holds more than one word of plain letters"),
     }
@@ -85,10 +83,11 @@ fn basic(text: &str) -> Result<Secret, &'static str> {
     match text.split_once(':') {
         None | Some(("", _) | (_, "")) => Err("does not hold user:password"),
         Some(_) if text.contains(char::is_control) => Err("holds more than one line"),
-        Some((_, password)) => {
-            let shown = BASE64.encode(text);
-            Ok(Secret { scheme: "Basic", telling: vec![password.to_owned(), shown.clone()], shown })
-        }
+        Some((user, password)) => Ok(Secret {
+            scheme: "Basic",
+            shown: BASE64.encode(text),
+            telling: redact::Secret::password(user, password),
+        }),
     }
 }
 
@@ -102,7 +101,6 @@ mod tests {
         assert_eq!(token.header(), "Bearer s3cret");
         assert!(token.header().is_sensitive());
         assert_eq!(format!("{token:?}"), "Secret(***)");
-        assert_eq!(token.blanked("no: Bearer s3cret!"), "no: Bearer ***!");
         for text in ["", "two words", "a\nb", "sécret", "a\0"] {
             assert!(bearer(text).is_err(), "{text:?}");
         }
@@ -113,9 +111,11 @@ mod tests {
         // The RFC's own example.
         let secret = basic("Aladdin:open sesame").unwrap();
         assert_eq!(secret.header(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
-        let echo = "you sent QWxhZGRpbjpvcGVuIHNlc2FtZQ==, which is Aladdin:open sesame";
-        assert_eq!(secret.blanked(echo), "you sent ***, which is Aladdin:***");
-        assert_eq!(basic("u:a:b").unwrap().blanked("a:b"), "***", "only the first colon divides");
+        assert_eq!(
+            basic("u:a:b").unwrap().telling,
+            redact::Secret::password("u", "a:b"),
+            "only the first colon divides"
+        );
         for text in ["", "user", ":password", "user:", "u:p\nv:q"] {
             assert!(basic(text).is_err(), "{text:?}");
         }

@@ -27,7 +27,7 @@ pub enum UpstreamError {
     Status {
         /// HTTP status code.
         code: u16,
-        /// Beginning of the body; not escaped.
+        /// Beginning of the body. Foreign text.
         excerpt: String,
     },
     /// A redirect that is not followed.
@@ -53,7 +53,7 @@ pub enum UpstreamError {
     Auth {
         /// HTTP status code: 401 or 403.
         code: u16,
-        /// Beginning of the body; not escaped.
+        /// Beginning of the body. Foreign text.
         excerpt: String,
     },
     /// The secret that would open the upstream cannot be read: why.
@@ -81,7 +81,7 @@ impl UpstreamError {
         }
     }
 
-    /// What the upstream wrote about it. Foreign text: escape it where it is shown.
+    /// What the upstream wrote about it. Foreign text.
     pub fn excerpt(&self) -> Option<&str> {
         match self {
             UpstreamError::Status { excerpt, .. } | UpstreamError::Auth { excerpt, .. } => {

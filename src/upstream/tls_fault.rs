@@ -25,7 +25,7 @@ pub enum TlsFault {
     WrongName {
         /// The name that it was to have.
         wanted: String,
-        /// The names that it has: foreign text, escaped.
+        /// The names that it has. Foreign text.
         presented: Vec<String>,
     },
     /// The certificate has no name that counts.
@@ -197,7 +197,7 @@ fn names(presented: &[String]) -> Vec<String> {
     const ENOUGH: usize = 5;
     let bare = |text: &String| {
         let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(text);
-        inner.trim_matches('"').escape_debug().to_string()
+        inner.trim_matches('"').to_owned()
     };
     let more = presented.len().saturating_sub(ENOUGH);
     let more = (more > 0).then(|| format!("{more} more"));
@@ -227,7 +227,6 @@ mod tests {
     fn a_certificate_of_many_names_is_not_told_in_full() {
         let many: Vec<String> = (0..9).map(|number| format!("DnsName(\"h{number}\")")).collect();
         assert_eq!(names(&many), ["h0", "h1", "h2", "h3", "h4", "4 more"]);
-        assert_eq!(names(&["DnsName(\"a\u{1b}[2J\")".to_owned()]), ["a\\u{1b}[2J"]);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! A bad new file changes nothing but metrics, the log and `/debug`. Nor does one that would ask for less: an editor that is
 //! caught in the middle of writing must not open the door.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -23,6 +22,7 @@ use super::reload::Reloads;
 use super::tls;
 use super::users::Users;
 use super::yaml::Fault;
+use crate::redact::Lines;
 
 /// How often the files are looked at.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -141,16 +141,15 @@ impl Keeper {
         let Some(file) = &self.file else { return String::new() };
         let protection = self.protection();
         let tls = if protection.tls.is_some() { "on" } else { "off" };
-        let mut text = format!(
-            "\nweb configuration {}\n  TLS      {tls}\n  users    {}\n",
-            file.path.display(),
-            protection.users.count()
-        );
+        let mut text = Lines::default();
+        text.gap();
+        text.line(format_args!("web configuration {}", file.path.display()));
+        text.line(format_args!("  TLS      {tls}"));
+        text.line(format_args!("  users    {}", protection.users.count()));
         if let Some(why) = file.reloads.read().refused {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "  trouble  {why}; what was read before stays in force");
+            text.line(format_args!("  trouble  {why}; what was read before stays in force"));
         }
-        text
+        text.text()
     }
 }
 

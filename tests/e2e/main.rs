@@ -34,6 +34,7 @@ mod memory;
 mod notices;
 mod privilege;
 mod process;
+mod secrets;
 mod sharing;
 mod soak;
 mod trust;

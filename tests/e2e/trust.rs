@@ -34,11 +34,11 @@ impl Authority {
         Authority { issuer, folder }
     }
 
-    fn file(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    fn server(&self, name: &str) -> ServerConfig {
+    pub fn server(&self, name: &str) -> ServerConfig {
         self.server_for(name, None)
     }
 
