@@ -54,8 +54,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups and one large page of each upstream at a time are all that blocks here; a resolver that hangs must
-        // not gather threads.
+        // Large pages, of each upstream one at a time, are all that keeps these busy. What may hang has threads of its own.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;
