@@ -206,7 +206,9 @@ fn a_signal_ends_a_start_that_waits_for_a_file() {
             .unwrap();
         // It has begun to wait once it has a second thread that does so.
         let threads = format!("/proc/{}/task", child.id());
-        until("it reads the file", || fs::read_dir(&threads).is_ok_and(|threads| threads.flatten().any(waits_aside)));
+        until("it reads the file", || {
+            fs::read_dir(&threads).is_ok_and(|threads| threads.flatten().any(|thread| waits_aside(&thread)))
+        });
         let began = Instant::now();
         let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -215,7 +217,7 @@ fn a_signal_ends_a_start_that_waits_for_a_file() {
     }
 }
 
-fn waits_aside(thread: fs::DirEntry) -> bool {
+fn waits_aside(thread: &fs::DirEntry) -> bool {
     fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == "aside\n")
 }
 
