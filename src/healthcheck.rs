@@ -54,7 +54,7 @@ pub async fn ask(url: Option<Address>, listen: &Listen, tls: TlsOptions) -> Resu
         secret: None,
         tls,
     };
-    match Client::new(options)?.fetch().await {
+    match Client::open(options).await?.fetch().await {
         Ok(_) => Ok(()),
         // It asks for a password: it serves.
         Err(UpstreamError::Auth { .. }) => Ok(()),

@@ -20,8 +20,11 @@
 //! | [`server`] | listeners, routes, drain | I/O |
 //! | [`web`] | who may come in: TLS, users, names, limits; who is next | pure + I/O |
 //! | [`healthcheck`] | asks a running exporter whether it serves | I/O |
+//! | [`mod@aside`] | work that may hang, on a thread of its own | I/O |
+//! | [`files`] | files that others write: read with a bound, beside the loop | I/O |
 //! | [`scrape`] | the way of one scrape: fetches, pipeline, host, own families | I/O |
 //! | [`upstream`] | fetch with deadline, size cap, single flight | I/O |
+//! | [`race`] | which of a name's addresses is connected to | I/O |
 //! | [`pipeline`] | the pure middle as one function | pure |
 //! | [`openmetrics`] | an OpenMetrics page turned into text 0.0.4 | pure |
 //! | [`merge`] | pages of further upstreams beside the main one, each family once | pure |
@@ -51,6 +54,7 @@
 //! | [`demo`] | a simulated deployment to look at | I/O |
 
 pub mod advise;
+pub mod aside;
 pub mod bound;
 pub mod catalogue;
 pub mod cli;
@@ -64,6 +68,7 @@ pub mod events;
 pub mod explain;
 pub mod exposition;
 pub mod family;
+pub mod files;
 pub mod healthcheck;
 pub mod host;
 pub mod log;
@@ -75,6 +80,7 @@ pub mod own;
 pub mod page;
 pub mod pipeline;
 pub mod process;
+pub mod race;
 pub mod redact;
 pub mod report;
 pub mod rewrite;

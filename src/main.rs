@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use kvtier_exporter::aside::within;
 use kvtier_exporter::cli::{self, Cli, Command};
 use kvtier_exporter::events::{self, Events};
 use kvtier_exporter::host::Host;
@@ -12,7 +14,8 @@ use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
 use kvtier_exporter::web::{Keeper, Limits, Names};
-use kvtier_exporter::{commands, demo, healthcheck, log, own, redact};
+use kvtier_exporter::{commands, demo, files, healthcheck, log, own, redact};
+use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -51,8 +54,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<u8> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Name lookups and one large page of each upstream at a time are all that blocks here; a resolver that hangs must
-        // not gather threads.
+        // Large pages, of each upstream one at a time, are all that keeps these busy. What may hang has threads of its own.
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime")?;
@@ -85,6 +87,25 @@ async fn healthcheck(cli: &Cli, url: Option<Address>) -> Result<()> {
     Ok(healthcheck::ask(url, listen, cli.upstream.main().tls).await?)
 }
 
+/// What has to be there before anybody can be served.
+struct Opened {
+    web: Keeper,
+    listeners: Vec<TcpListener>,
+    main: Client,
+    extras: Vec<(String, Client)>,
+}
+
+async fn open(cli: &Cli, upstream: Options) -> Result<Opened> {
+    let file = cli.web.config_file.clone();
+    let web = within(files::PATIENCE_AT_START, move || Keeper::open(file.as_deref())).await;
+    let late = "--web.config.file, or a file that it names, cannot be read in time: a file system hangs";
+    let web = web.context(late)??;
+    let listeners = server::bind(&cli.web.listen).await?;
+    let (main, extras) = (Client::open(upstream).await?, Client::open_all(cli.upstream.extras()).await?);
+    main.learn().await;
+    Ok(Opened { web, listeners, main, extras })
+}
+
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
 async fn serve(
     cli: &Cli,
@@ -94,12 +115,13 @@ async fn serve(
 ) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangups = signal(SignalKind::hangup())?;
-    let web = Keeper::open(cli.web.config_file.as_deref())?;
-    let listeners = server::bind(&cli.web.listen).await?;
-    let extras = cli.upstream.extras().into_iter().map(|(name, options)| Ok((name, Client::new(options)?)));
-    let extras = extras.collect::<Result<Vec<_>>>()?;
-    let main = Client::new(upstream)?;
-    main.learn().await;
+    let mut end = pin!(async {
+        tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
+        tracing::info!("ending");
+    });
+    // A file system that hangs, or a resolver, must not keep a signal waiting.
+    let opened = tokio::select! { opened = open(cli, upstream) => opened?, () = &mut end => return Ok(()) };
+    let Opened { web, listeners, main, extras } = opened;
     let scraper = Scraper::new(main, extras, cli.settings(), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start))
         .with_reloads(web.reloads());
@@ -130,10 +152,6 @@ async fn serve(
     };
     let hangup = async || {
         hangups.recv().await;
-    };
-    let end = async {
-        tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} }
-        tracing::info!("ending");
     };
     server::serve(listeners, site, hangup, end).await;
     Ok(())

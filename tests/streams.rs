@@ -347,6 +347,26 @@ fn a_publisher_that_comes_back_where_it_was_is_followed_without_a_gap() {
 }
 
 #[test]
+fn a_replay_that_says_nothing_is_told_with_the_time_that_it_had() {
+    let greets = |kind| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        // It lives as long as the test.
+        std::thread::spawn(move || {
+            let _socket = Socket::over(listener.accept().unwrap().0, kind);
+            std::thread::park();
+        });
+        address
+    };
+    let (events, replay) = (greets(Kind::Pub), greets(Kind::Router));
+    let engine = Engine::start("r08/before.prom.gz");
+    let exporter = exporter(&engine, &["--events", &events, "--events.replay", &replay]);
+    // vLLM looks after its replays ten times a second; five seconds are waited for it.
+    let told = "no replay: the peer has not been heard of for 5 seconds";
+    until("the log tells of it", || exporter.log().iter().any(|line| line.contains(told)));
+}
+
+#[test]
 fn a_wrong_topic_is_silence_that_debug_explains() {
     let (mut publisher, engine, all) =
         (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));

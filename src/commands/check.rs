@@ -1,7 +1,8 @@
 //! `check`: the page, the box, the directories and LMCache's configuration, all at once and each with a deadline.
 
-use std::slice;
+use std::path::PathBuf;
 use std::time::Duration;
+use std::{io, slice};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -11,10 +12,12 @@ use crate::advise::check::{self, DiskTier, Extra, Facts, Listened, link_is_low};
 use crate::advise::lmcache::Config;
 use crate::advise::words::{many, short_size};
 use crate::advise::{Finding, any_to_act_on, tally};
+use crate::aside::within;
 use crate::bound;
 use crate::cli::{Check, Cli};
 use crate::events::Endpoint;
 use crate::events::probe::{Heard, Replays, probe, probe_replay};
+use crate::files;
 use crate::host;
 use crate::host::facts::{self, BoxFacts, Gpu};
 use crate::pipeline::{self, MAIN, Source, Survey};
@@ -23,6 +26,9 @@ use crate::upstream::{Address, Client, UpstreamError};
 
 /// Between two looks at a link that is below its maximum.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// Far more than any configuration of LMCache.
+const LARGEST_CONFIG: u64 = 1 << 20;
 
 /// The answer of `check`: in JSON an object with these keys.
 #[derive(Debug, Serialize)]
@@ -40,8 +46,8 @@ struct Answer {
 }
 
 pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
-    let client = Client::new(cli.upstream.main())?;
-    let clients = extra_clients(cli)?;
+    let client = Client::open(cli.upstream.main()).await?;
+    let clients = Client::open_all(cli.upstream.extras()).await?;
     let (main, extras, (boxed, host), disks, lmcache) =
         tokio::join!(page(&client, MAIN), pages(&clients), look(cli), disks(cli), lmcache_config(cli, flags));
     let (config, unreachable) = lmcache?;
@@ -111,11 +117,6 @@ async fn survey(cli: &Cli, client: &Client) -> Result<Survey, UpstreamError> {
     Ok(pipeline::survey(&[page(client, MAIN).await?], &cli.settings()))
 }
 
-fn extra_clients(cli: &Cli) -> Result<Vec<(String, Client)>> {
-    let extras = cli.upstream.extras().into_iter();
-    extras.map(|(name, options)| Ok((name, Client::new(options)?))).collect()
-}
-
 /// The pages of the extras, in their order. They wait one for another, each no longer than it may.
 async fn pages(clients: &[(String, Client)]) -> Vec<Result<Source, UpstreamError>> {
     let mut pages = Vec::new();
@@ -157,7 +158,7 @@ async fn disks(cli: &Cli) -> Vec<DiskTier> {
 async fn lmcache_config(cli: &Cli, flags: &Check) -> Result<(Option<Config>, Option<Finding>)> {
     if let Some(path) = &flags.config {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --lmcache.config {shown}"))?;
+        let text = lmcache_file(path.clone()).await.with_context(|| format!("cannot read --lmcache.config {shown}"))?;
         return Ok((Some(Config::from_yaml(&text, &shown).map_err(anyhow::Error::msg)?), None));
     }
     let Some(address) = &flags.url else { return Ok((None, None)) };
@@ -165,12 +166,19 @@ async fn lmcache_config(cli: &Cli, flags: &Check) -> Result<(Option<Config>, Opt
     let path = if address.path == "/metrics" { "/conf".to_owned() } else { address.path.clone() };
     let address = Address { path: path.clone(), ..address.clone() };
     let shown = address.to_string();
-    let client = Client::new(cli.upstream.without_credentials(&address))?;
+    let client = Client::open(cli.upstream.without_credentials(&address)).await?;
     let answer = client.fetch_other(&path).await.map_err(|error| format!("{shown} {}.", error.seen()));
     match answer.and_then(|body| Config::from_json(&body, &shown)) {
         Ok(config) => Ok((Some(config), None)),
         Err(seen) => Ok((None, Some(silent_server(seen)))),
     }
+}
+
+/// Its text; also that of a pipe.
+async fn lmcache_file(path: PathBuf) -> io::Result<String> {
+    let hangs = || io::Error::other(format!("nothing came within {} s", PATIENCE.as_secs()));
+    let read = within(PATIENCE, move || files::read_once(&path, LARGEST_CONFIG)).await;
+    String::from_utf8(read.ok_or_else(hangs)??).map_err(io::Error::other)
 }
 
 fn silent_server(seen: String) -> Finding {

@@ -62,7 +62,7 @@ fn gpu_free(boxed: &BoxFacts) -> Option<f64> {
 }
 
 async fn from_one_scrape(cli: &Cli) -> Result<Table> {
-    let client = Client::new(cli.upstream.main())?;
+    let client = Client::open(cli.upstream.main()).await?;
     let last = scrape(cli, &client).await?;
     Ok(of_scrapes(cli, "since engine start", &last.engines, &last, &[], &reasons(cli, &client, &last.told).await))
 }
@@ -103,7 +103,7 @@ async fn reasons(cli: &Cli, client: &Client, told: &Told) -> Vec<String> {
 }
 
 async fn from_two_scrapes(cli: &Cli, interval: Duration) -> Result<Table> {
-    let client = Client::new(cli.upstream.main())?;
+    let client = Client::open(cli.upstream.main()).await?;
     let earlier = scrape(cli, &client).await?;
     wait(interval).await;
     let later = scrape(cli, &client).await?;
@@ -150,7 +150,7 @@ async fn wait(interval: Duration) {
 }
 
 async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Table> {
-    let prometheus = Prometheus::new(cli, flags, address)?;
+    let prometheus = Prometheus::open(cli, flags, address).await?;
     let windows = windows(flags, SystemTime::now())?;
     let (mut all, mut empty, mut further) = (Vec::new(), Vec::new(), Vec::new());
     for (name, window) in &windows {
@@ -204,14 +204,15 @@ struct Prometheus<'a> {
 }
 
 impl<'a> Prometheus<'a> {
-    fn new(cli: &Cli, flags: &'a Report, address: &Address) -> Result<Prometheus<'a>> {
+    async fn open(cli: &Cli, flags: &'a Report, address: &Address) -> Result<Prometheus<'a>> {
         // An address without a path means the metrics page elsewhere; here it means the root.
         let path = if address.path == "/metrics" { "" } else { address.path.trim_end_matches('/') };
         let secret = flags.prometheus_token.clone().map(SecretFile::Bearer);
         let options = Options { secret, ..cli.upstream.without_credentials(address) };
         let shown = address.to_string();
         let shown = shown.strip_suffix("/metrics").unwrap_or(&shown).to_owned();
-        Ok(Prometheus { client: Client::new(options)?, shown, prefix: path.to_owned(), matchers: &flags.matchers })
+        let client = Client::open(options).await?;
+        Ok(Prometheus { client, shown, prefix: path.to_owned(), matchers: &flags.matchers })
     }
 
     async fn ask(&self, request: &str) -> Result<bytes::Bytes> {

@@ -344,7 +344,7 @@ impl Reader {
         socket.send(&[b"", &known.unwrap_or(from).to_be_bytes()])?;
         let (mut whole, mut known) = (true, known);
         loop {
-            let message = socket.receive(REPLAY_SILENCE)?.ok_or(Fault::Silent)?;
+            let message = socket.receive(REPLAY_SILENCE)?.ok_or(Fault::Silent(REPLAY_SILENCE))?;
             let seq = number(&message).ok_or(Fault::Protocol("an answer has no sequence number"))?;
             let payload = message.from_end(0).unwrap_or_default();
             if seq == REPLAY_END && payload.is_empty() {

@@ -6,11 +6,12 @@
 //! only, and so does this. Reconnecting is the reader's business.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
+use crate::race;
 
 /// The longest that a connection may take to be made and greeted.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,8 +49,8 @@ pub enum Fault {
     #[error("a message of {0} bytes is larger than any batch")]
     TooLarge(u64),
     /// Nothing was heard for long, although the peer used to answer.
-    #[error("the peer has not been heard of for {} seconds", GIVE_UP_AFTER.as_secs())]
-    Silent,
+    #[error("the peer has not been heard of for {} seconds", .0.as_secs())]
+    Silent(Duration),
 }
 
 impl Fault {
@@ -60,7 +61,7 @@ impl Fault {
             Fault::Broken(_) | Fault::Closed => "closed",
             Fault::Protocol(_) | Fault::Kind(_) => "protocol",
             Fault::TooLarge(_) => "too_large",
-            Fault::Silent => "silent",
+            Fault::Silent(_) => "silent",
         }
     }
 }
@@ -130,14 +131,8 @@ impl Socket {
     /// # Errors
     /// [`Fault`], within ten seconds.
     pub fn connect(to: &Address, kind: Kind) -> Result<Socket, Fault> {
-        let mut last = std::io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in (to.host.as_str(), to.port).to_socket_addrs().map_err(Fault::Connect)? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return Socket::over(stream, kind),
-                Err(error) => last = error,
-            }
-        }
-        Err(Fault::Connect(last))
+        let stream = race::connect_blocking(&to.host, to.port, PATIENCE).map_err(Fault::Connect)?;
+        Socket::over(stream, kind)
     }
 
     /// Greets over a connection that is there.
@@ -270,7 +265,7 @@ impl Socket {
     fn ask_for_a_sign(&mut self) -> Result<(), Fault> {
         let now = Instant::now();
         if self.answers && now.duration_since(self.heard) > GIVE_UP_AFTER {
-            return Err(Fault::Silent);
+            return Err(Fault::Silent(GIVE_UP_AFTER));
         }
         if now.duration_since(self.heard.max(self.asked)) > ASK_AFTER {
             self.asked = now;

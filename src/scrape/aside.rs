@@ -1,7 +1,7 @@
-//! Work on a large page, done beside the one thread that answers everybody.
+//! Work on a large page, or on many small ones together, done beside the one thread that answers everybody.
 //!
 //! A page that is made to cost time can cost seconds, in which nobody else would be answered and no deadline kept. Small
-//! pages stay where they are: they cost less than the way to another thread and back.
+//! pages stay where they are while they are small together: they cost less than the way to another thread and back.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-/// The largest page that is worked on where it came in. Pages of up to eight engines have less; the most hostile one of
-/// this size costs a tenth of a second.
+/// The most bytes, of all pages of a round together, that are worked on where they came in. Pages of up to eight engines
+/// have less; the most hostile ones of this size cost a tenth of a second.
 pub(super) const SMALL: usize = 512 << 10;
 
-/// The turn to work on large pages of one upstream: one piece of work has it at a time, so that work which nobody waits
+/// The turn to work on large pages of one upstream, or on the many small pages of a round: one piece of work has it at a time, so that work which nobody waits
 /// for any more does not pile up.
 #[derive(Clone)]
 pub(super) struct Turn(Arc<Semaphore>);

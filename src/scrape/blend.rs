@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::aside::Turn;
+use super::aside::{SMALL, Turn};
 use super::beside::Beside;
 use super::target::Fetch;
 use crate::events::{Events, ledger::Told};
@@ -42,9 +42,23 @@ impl Round {
         std::iter::once(&self.main).chain(&self.extras)
     }
 
-    /// The turns that work on this round takes; none where all pages are small.
-    pub(super) fn turns(&self) -> impl Iterator<Item = Turn> {
-        self.fetches().filter_map(|fetch| fetch.turn())
+    /// The turns that work on this round takes: those of its large pages; or `together` where there are none, and yet the
+    /// small ones are large together. None where they are not.
+    pub(super) fn turns(&self, together: &Turn) -> Vec<Turn> {
+        let large: Vec<_> = self.fetches().filter_map(|fetch| fetch.turn()).collect();
+        let bytes: usize = self.fetches().map(|fetch| fetch.bytes()).sum();
+        if large.is_empty() && bytes > SMALL { vec![together.clone()] } else { large }
+    }
+
+    /// Which of its pages are to be left out next, when work on it was not done in time: the large ones; where there are
+    /// none, those for which there is no room beside the ones before them.
+    pub(super) fn unfinished(&self) -> Vec<bool> {
+        if self.fetches().any(|fetch| fetch.turn().is_some()) {
+            return self.fetches().map(|fetch| fetch.turn().is_some()).collect();
+        }
+        let mut room = SMALL;
+        let fits = |bytes| room.checked_sub(bytes).map(|left| room = left).is_some();
+        self.fetches().map(|fetch| fetch.bytes()).map(fits).map(|fits| !fits).collect()
     }
 
     /// What there is of this round, made now if nobody has.

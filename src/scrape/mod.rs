@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use self::aside::aside;
+use self::aside::{Turn, aside};
 use self::beside::Beside;
 use self::blend::{Blend, Round};
 use self::explanation::{Explanation, Seen};
@@ -37,6 +37,9 @@ use crate::status::{self, Exporter, Status, Upstream, engines};
 use crate::upstream::{Client, UpstreamError};
 use crate::web::Reloads;
 
+/// What work on pages gets in any case: far more than good ones take, and less than a client keeps for the way back.
+const GRACE: Duration = Duration::from_millis(200);
+
 /// Answers scrapes.
 pub struct Scraper {
     main: Arc<Target>,
@@ -46,6 +49,8 @@ pub struct Scraper {
     events: Option<Arc<Events>>,
     reloads: Option<Reloads>,
     beside: Arc<Beside>,
+    /// The turn to work on many small pages.
+    together: Turn,
     telling: Mutex<Telling>,
     process: Process,
     started: f64,
@@ -81,6 +86,7 @@ impl Scraper {
             events: None,
             reloads: None,
             beside: Arc::default(),
+            together: Turn::new(),
             telling: Mutex::default(),
             process: Process::own(),
             started,
@@ -206,21 +212,23 @@ impl Scraper {
         Round { main, extras }
     }
 
-    /// The pages that were there and worked through within `patience`, what was made of them, and a view of it.
+    /// The pages that were there and worked through within `patience` (or a little later, where one that was not has used
+    /// it up), what was made of them, and a view of it.
     async fn serve<T: Send + 'static>(&self, patience: Duration, view: fn(&Blend, &Settings) -> T) -> Served<T> {
         let deadline = Instant::now() + patience;
         let mut round = self.round(patience).await;
         loop {
+            // What came late, or was not done, must not have used up the time of the others.
+            let deadline = deadline.max(Instant::now() + GRACE);
             if let Some((blend, view)) = self.work(&round, view, deadline).await {
                 self.tell(&round, &blend);
                 return Served { round, blend, view };
             }
-            // Small pages are left, and those are worked on at once.
-            round = self.without_large(&round, patience);
+            round = self.without_unfinished(&round, patience);
         }
     }
 
-    /// Works on the pages of a round. `None` when large ones are not done with by `deadline`.
+    /// Works on the pages of a round. `None` when those that are large, or large together, are not done with by `deadline`.
     async fn work<T: Send + 'static>(
         &self,
         round: &Round,
@@ -235,19 +243,20 @@ impl Scraper {
             let view = (!blend.broke).then(|| view(&blend, &settings));
             (blend, view)
         };
-        match round.turns().next() {
-            None => Some(work()),
-            Some(_) => aside(round.turns(), deadline, work).await,
+        match round.turns(&self.together) {
+            turns if turns.is_empty() => Some(work()),
+            turns => aside(turns, deadline, work).await,
         }
     }
 
-    fn without_large(&self, round: &Round, patience: Duration) -> Round {
-        let left = |(target, fetch): (&Arc<Target>, &Arc<Fetch>)| match fetch.turn() {
-            Some(_) => Arc::new(target.unfinished(fetch, patience)),
-            None => Arc::clone(fetch),
-        };
-        let extras = self.extras.iter().zip(&round.extras).map(left);
-        Round { main: left((&self.main, &round.main)), extras: extras.collect() }
+    fn without_unfinished(&self, round: &Round, patience: Duration) -> Round {
+        let fetches = self.targets().zip(round.fetches()).zip(round.unfinished());
+        let mut left = fetches.map(|((target, fetch), is_unfinished)| match is_unfinished {
+            true => Arc::new(target.unfinished(fetch, patience)),
+            false => Arc::clone(fetch),
+        });
+        let main = left.next().unwrap_or_else(|| Arc::clone(&round.main));
+        Round { main, extras: left.collect() }
     }
 
     /// Tells the log what is new in it.

@@ -74,12 +74,12 @@ impl Target {
         let (body, format) = (page.body.clone(), page.format);
         let (is_large, begins_well) = (body.len() > SMALL, pipeline::begins_well(&body, format));
         let limit = self.client.options().timeout;
-        let is_garbage = match (is_large, begins_well) {
-            (false, _) => Some(!begins_well && pipeline::is_garbage(&body, format)),
-            (true, true) => self.turn.comes(began + limit).await.then_some(false),
-            (true, false) => {
-                aside([self.turn.clone()], began + limit, move || pipeline::is_garbage(&body, format)).await
-            }
+        let turn = is_large.then(|| self.turn.clone());
+        let is_garbage = match (turn, begins_well) {
+            (None, true) => Some(false),
+            (Some(turn), true) => turn.comes(began + limit).await.then_some(false),
+            // Many small pages that come at once are a large one.
+            (turn, false) => aside(turn, began + limit, move || pipeline::is_garbage(&body, format)).await,
         };
         match is_garbage {
             Some(false) => Ok(Source { name: self.name.clone(), body: page.body, format }),
@@ -145,9 +145,13 @@ impl Target {
 }
 
 impl Fetch {
+    /// Of its page; 0 where there is none.
+    pub(super) fn bytes(&self) -> usize {
+        self.result.as_ref().map_or(0, |source| source.body.len())
+    }
+
     /// The turn that is needed to work on its page, where that is large.
     pub(super) fn turn(&self) -> Option<Turn> {
-        let body = &self.result.as_ref().ok()?.body;
-        (body.len() > SMALL).then(|| self.turn.clone())
+        (self.bytes() > SMALL).then(|| self.turn.clone())
     }
 }

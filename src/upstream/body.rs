@@ -14,16 +14,17 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use tokio::task::yield_now;
 
 use super::UpstreamError;
+use crate::openmetrics;
 use crate::pipeline::Format;
 
-/// Collects a body up to its end. What was read of a body that breaks off is thrown away: the text format has
-/// no end mark, so a part of it looks whole and gives wrong totals.
+/// Collects a body up to its end, and what its framing says of that. What was read of a body that breaks off is thrown away:
+/// the text format has no end mark, so a part of it looks whole and gives wrong totals.
 pub(super) async fn read(
     headers: &HeaderMap,
     mut body: Incoming,
     limit: usize,
     spare: &Spare,
-) -> Result<Bytes, UpstreamError> {
+) -> Result<(Bytes, Framing), UpstreamError> {
     let too_large = UpstreamError::TooLarge { part: "body", limit };
     let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limit) {
@@ -41,13 +42,34 @@ pub(super) async fn read(
         }
         bytes.extend_from_slice(&data);
     }
-    // Only the end of the connection ends such a body, and nothing tells a cut from an end but the last line.
-    let until_close = announced.is_none() && !headers.contains_key(TRANSFER_ENCODING);
-    let is_packed = headers.contains_key(CONTENT_ENCODING) || packed(&bytes).is_some();
-    if until_close && !is_packed && !bytes.is_empty() && !bytes.ends_with(b"\n") {
-        return Err(UpstreamError::Truncated(bytes.len()));
-    }
-    Ok(spare.keep(bytes.freeze()))
+    // Only the end of the connection ends a body that has no other framing (RFC 9112, 6.3).
+    let vouched = announced.is_some() || is_chunked(headers);
+    Ok((spare.keep(bytes.freeze()), Framing { vouched }))
+}
+
+/// What the framing of a body says of its end.
+pub(super) struct Framing {
+    vouched: bool,
+}
+
+fn is_chunked(headers: &HeaderMap) -> bool {
+    let last = headers.get_all(TRANSFER_ENCODING).iter().next_back().and_then(|value| value.to_str().ok());
+    let last = last.and_then(|codings| codings.rsplit(',').next());
+    last.is_some_and(|coding| coding.trim().eq_ignore_ascii_case("chunked"))
+}
+
+/// Refuses a page of which nothing shows that it is whole: text ends with its last line where the framing does not vouch for
+/// the end, and OpenMetrics with its end mark in any case. A cut right behind a line end cannot be seen in such a text.
+pub(super) fn whole(page: &[u8], format: Format, framing: &Framing) -> Result<(), UpstreamError> {
+    let has_end = || openmetrics::is_openmetrics(page);
+    let lacks = match format {
+        Format::OpenMetrics if !has_end() => "the # EOF that ends OpenMetrics",
+        Format::Text | Format::Unsaid if !framing.vouched && !page.ends_with(b"\n") && !has_end() => {
+            "an end of its last line"
+        }
+        _ => return Ok(()),
+    };
+    Err(UpstreamError::Unended { bytes: page.len(), lacks })
 }
 
 /// The memory of the last page, for the next one if nobody reads that page any more. To be given each page of memory

@@ -10,14 +10,16 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::{Address, Endpoint};
+use super::body::Framing;
 use super::connection::{Connection, IdleSlot, was_stale};
-use super::credentials::{Secret, SecretFile};
+use super::credentials::{Credentials, Secret, SecretFile};
 use super::tls::{Tls, TlsOptions, TrustError};
+use super::way::Way;
 use super::{UpstreamError, body};
+use crate::files;
 use crate::pipeline::Format;
 use crate::redact;
 
@@ -27,8 +29,6 @@ const EXCERPT: usize = 200;
 /// How much of a body that nobody wants is read to learn what it says, and how long that may take.
 const PEEK: usize = 4096;
 const PEEK_TIME: Duration = Duration::from_millis(250);
-/// How long the start waits for the credentials.
-const LEARN_TIME: Duration = Duration::from_secs(2);
 
 /// What to fetch, and within which limits.
 #[derive(Clone, Debug)]
@@ -59,7 +59,9 @@ pub struct Page {
 /// Fetches the page of one upstream.
 pub struct Client {
     options: Options,
+    credentials: Option<Credentials>,
     tls: Option<Tls>,
+    way: Way,
     idle: IdleSlot,
     spare: body::Spare,
 }
@@ -69,15 +71,29 @@ impl Client {
     ///
     /// # Errors
     /// [`TrustError`] when the address is https and there are no certificates to verify it with.
-    pub fn new(options: Options) -> Result<Client, TrustError> {
+    pub async fn open(options: Options) -> Result<Client, TrustError> {
         let tls = match options.address.endpoint {
-            Endpoint::Tcp { tls: true, .. } => Some(Tls::new(&options.tls)?),
+            Endpoint::Tcp { tls: true, .. } => Some(Tls::open(&options.tls).await?),
             _ => None,
         };
         if let Some((_, query)) = options.address.path.split_once('?') {
             redact::learn(&format!("the query of {}", options.address), redact::Secret::query(query));
         }
-        Ok(Client { options, tls, idle: IdleSlot::default(), spare: body::Spare::default() })
+        let credentials = options.secret.clone().map(Credentials::of);
+        let (idle, spare) = (IdleSlot::default(), body::Spare::default());
+        Ok(Client { options, credentials, tls, way: Way::unknown(), idle, spare })
+    }
+
+    /// A client for each of these.
+    ///
+    /// # Errors
+    /// As [`Client::open`], for the first of them.
+    pub async fn open_all(named: Vec<(String, Options)>) -> Result<Vec<(String, Client)>, TrustError> {
+        let mut clients = Vec::new();
+        for (name, options) in named {
+            clients.push((name, Client::open(options).await?));
+        }
+        Ok(clients)
     }
 
     /// What it fetches.
@@ -88,9 +104,8 @@ impl Client {
     /// Reads the credentials, so that they are known before anybody repeats them, and their faults are told. What cannot be read
     /// is told by the first fetch.
     pub async fn learn(&self) {
-        if let Some(secret) = self.options.secret.clone() {
-            // A file that blocks keeps nobody from serving.
-            drop(timeout(LEARN_TIME, spawn_blocking(move || secret.read())).await);
+        if let Some(credentials) = &self.credentials {
+            drop(credentials.read(files::PATIENCE).await);
         }
     }
 
@@ -104,8 +119,9 @@ impl Client {
     /// # Errors
     /// [`UpstreamError`]; a part of a page is never returned.
     pub async fn fetch(&self) -> Result<Page, UpstreamError> {
-        let page = self.within(self.options.address.clone()).await?;
+        let (page, framing) = self.within(self.options.address.clone()).await?;
         body::sniff(&page.body)?;
+        body::whole(&page.body, page.format, &framing)?;
         Ok(page)
     }
 
@@ -115,18 +131,28 @@ impl Client {
     /// As [`Client::fetch`], but for what it says of a page.
     pub async fn fetch_other(&self, path_and_query: &str) -> Result<Bytes, UpstreamError> {
         let address = Address { path: path_and_query.to_owned(), ..self.options.address.clone() };
-        Ok(self.within(address).await?.body)
+        Ok(self.within(address).await?.0.body)
     }
 
-    async fn within(&self, address: Address) -> Result<Page, UpstreamError> {
+    async fn within(&self, address: Address) -> Result<(Page, Framing), UpstreamError> {
         let limit = self.options.timeout;
-        timeout(limit, self.follow(address)).await.unwrap_or(Err(UpstreamError::Timeout(limit)))
+        let deadline = Instant::now() + limit;
+        let secret = match &self.credentials {
+            Some(credentials) => Some(credentials.read(self.patience_with_files()).await?),
+            None => None,
+        };
+        let page = timeout_at(deadline, self.follow(address, secret.as_deref())).await;
+        page.unwrap_or(Err(UpstreamError::Timeout(limit)))
     }
 
-    async fn follow(&self, mut address: Address) -> Result<Page, UpstreamError> {
-        let secret = self.options.secret.as_ref().map(SecretFile::read).transpose()?;
+    /// A file that hangs leaves time to ask without it, or to say so.
+    fn patience_with_files(&self) -> Duration {
+        files::PATIENCE.min(self.options.timeout / 2)
+    }
+
+    async fn follow(&self, mut address: Address, secret: Option<&Secret>) -> Result<(Page, Framing), UpstreamError> {
         for _ in 0..=MAX_REDIRECTS {
-            let (connection, response) = self.exchange(&request(&address, secret.as_ref())?).await?;
+            let (connection, response) = self.exchange(&request(&address, secret)?).await?;
             if response.status() == StatusCode::OK {
                 return self.page(connection, response).await;
             }
@@ -152,19 +178,26 @@ impl Client {
                 Err(error) => return Err(idle.meaning(&error)),
             }
         }
-        let mut fresh = Connection::open(&self.options.address.endpoint, self.tls.as_ref()).await?;
+        if let Some(tls) = &self.tls {
+            tls.refresh(self.patience_with_files()).await;
+        }
+        let mut fresh = Connection::open(&self.options.address.endpoint, &self.way, self.tls.as_ref()).await?;
         match fresh.send(request.clone()).await {
             Ok(response) => Ok((fresh, response)),
             Err(error) => Err(fresh.meaning(&error)),
         }
     }
 
-    async fn page(&self, connection: Connection, response: Response<Incoming>) -> Result<Page, UpstreamError> {
+    async fn page(
+        &self,
+        connection: Connection,
+        response: Response<Incoming>,
+    ) -> Result<(Page, Framing), UpstreamError> {
         let (head, incoming) = response.into_parts();
-        let packed = body::read(&head.headers, incoming, self.options.max_bytes, &self.spare).await?;
+        let (packed, framing) = body::read(&head.headers, incoming, self.options.max_bytes, &self.spare).await?;
         self.idle.put(connection);
         let body = body::unpack(&head.headers, packed, self.options.max_bytes).await?;
-        Ok(Page { body, format: body::format(&head.headers) })
+        Ok((Page { body, format: body::format(&head.headers) }, framing))
     }
 
     /// A redirect's body is read to its end if that is near, so that its connection serves the next request.

@@ -1,7 +1,6 @@
 //! One HTTP/1 connection over TCP, TLS or a socket file, and the slot in which it waits for the next scrape.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -20,9 +19,12 @@ use super::error::{UpstreamError, plain};
 use super::first_byte::FirstByte;
 use super::tls::Tls;
 use super::tls_fault::TlsFault;
+use super::way::Way;
 
 /// The most that a response head may have; also what hyper reads ahead.
 pub(super) const HEAD_LIMIT: usize = 256 * 1024;
+/// The most lines of a response head.
+pub(super) const HEAD_LINES: usize = 100;
 
 /// An open connection. Dropping it closes it at once, also in the midst of an answer.
 pub(super) struct Connection {
@@ -34,13 +36,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<Connection, UpstreamError> {
-        let (stream, first) = dial(endpoint, tls).await?;
+    pub(super) async fn open(endpoint: &Endpoint, way: &Way, tls: Option<&Tls>) -> Result<Connection, UpstreamError> {
+        let (stream, first) = dial(endpoint, way, tls).await?;
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(HEAD_LIMIT)
+            .max_headers(HEAD_LINES)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| UpstreamError::from_exchange(&error, HEAD_LIMIT))?;
+            .map_err(|error| UpstreamError::from_exchange(&error))?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // The same error reaches whoever waits for the response.
@@ -57,7 +60,7 @@ impl Connection {
     /// What a failure before the body means.
     pub(super) fn meaning(&self, error: &hyper::Error) -> UpstreamError {
         let in_tls = self.first.as_ref().is_some_and(FirstByte::begins_tls);
-        if in_tls { UpstreamError::SpeaksTls } else { UpstreamError::from_exchange(error, HEAD_LIMIT) }
+        if in_tls { UpstreamError::SpeaksTls } else { UpstreamError::from_exchange(error) }
     }
 }
 
@@ -87,12 +90,16 @@ impl IdleSlot {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-async fn dial(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<(Box<dyn Stream>, Option<FirstByte>), UpstreamError> {
+async fn dial(
+    endpoint: &Endpoint,
+    way: &Way,
+    tls: Option<&Tls>,
+) -> Result<(Box<dyn Stream>, Option<FirstByte>), UpstreamError> {
     let refused = |error: io::Error| UpstreamError::Connect(plain(&error));
     match (endpoint, tls) {
         (Endpoint::Unix(socket), _) => Ok((Box::new(UnixStream::connect(socket).await.map_err(refused)?), None)),
         (Endpoint::Tcp { host, port, .. }, tls) => {
-            let stream = tcp(host, *port).await.map_err(refused)?;
+            let stream = way.connect(host, *port).await.map_err(refused)?;
             match tls {
                 None => {
                     let (stream, first) = FirstByte::of(stream);
@@ -102,16 +109,6 @@ async fn dial(endpoint: &Endpoint, tls: Option<&Tls>) -> Result<(Box<dyn Stream>
             }
         }
     }
-}
-
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    // A literal address skips the resolver and its threads.
-    let stream = match host.parse::<IpAddr>() {
-        Ok(ip) => TcpStream::connect((ip, port)).await?,
-        Err(_) => TcpStream::connect((host, port)).await?,
-    };
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 async fn secure(

@@ -3,14 +3,22 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::header::HeaderValue;
 
-use super::UpstreamError;
+use tokio::time::timeout;
+
 use super::error::plain;
-use crate::redact;
+use super::{Flight, UpstreamError};
+use crate::aside::aside;
+use crate::{files, redact};
+
+/// Far more than any token or password.
+const LARGEST: u64 = 64 << 10;
 
 /// A file with a secret, and what kind of secret it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +38,67 @@ pub(super) struct Secret {
     telling: redact::Secret,
 }
 
-impl SecretFile {
-    /// Reads the secret. Blanks and line ends around it are no part of it.
-    pub(super) fn read(&self) -> Result<Secret, UpstreamError> {
-        match self {
-            SecretFile::Bearer(path) => from_file("token", path, bearer),
-            SecretFile::Basic(path) => from_file("password", path, basic),
+/// The secret of one upstream. While a file hangs no more than one thread waits for it.
+pub(super) struct Credentials {
+    file: SecretFile,
+    reading: Flight<Result<Arc<Secret>, UpstreamError>>,
+}
+
+impl Credentials {
+    pub(super) fn of(file: SecretFile) -> Credentials {
+        Credentials { file, reading: Flight::keeping(Duration::ZERO) }
+    }
+
+    /// The secret as it is now, within `patience`.
+    pub(super) async fn read(&self, patience: Duration) -> Result<Arc<Secret>, UpstreamError> {
+        let file = self.file.clone();
+        let read = self.reading.join(|| async move {
+            let unread = file.refusal("could not be read");
+            aside(move || file.read().map(Arc::new)).await.unwrap_or(Err(unread))
+        });
+        match timeout(patience, read).await {
+            Ok(Some(read)) => (*read).clone(),
+            Ok(None) => Err(self.file.refusal("could not be read")),
+            Err(_) => {
+                let patience = humantime::format_duration(patience);
+                Err(self.file.refusal(&format!("could not be read within {patience}: its file system hangs")))
+            }
         }
     }
 }
+
+impl SecretFile {
+    /// Reads the secret. Blanks and line ends around it are no part of it.
+    fn read(&self) -> Result<Secret, UpstreamError> {
+        let (_, path, understand) = self.parts();
+        let unreadable = |error| self.refusal(&format!("cannot be read: {}", plain(&error)));
+        let text = String::from_utf8(files::read(path, LARGEST).map_err(unreadable)?);
+        let text = text.map_err(|_| self.refusal("is not UTF-8 text"))?;
+        let secret = understand(text.trim()).map_err(|why| self.refusal(why))?;
+        redact::learn(&self.named(), secret.telling.clone());
+        Ok(secret)
+    }
+
+    /// What kind of secret is in it, where it is, and how it is understood.
+    fn parts(&self) -> (&'static str, &Path, Understand) {
+        match self {
+            SecretFile::Bearer(path) => ("token", path, bearer),
+            SecretFile::Basic(path) => ("password", path, basic),
+        }
+    }
+
+    /// The file, for people.
+    fn named(&self) -> String {
+        let (kind, path, _) = self.parts();
+        format!("the {kind} file {}", path.display())
+    }
+
+    fn refusal(&self, why: &str) -> UpstreamError {
+        UpstreamError::Secret(format!("{} {why}", self.named()))
+    }
+}
+
+type Understand = fn(&str) -> Result<Secret, &'static str>;
 
 impl Secret {
     /// Value of the Authorization header.
@@ -55,18 +115,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(***)")
     }
-}
-
-fn from_file(
-    kind: &str,
-    path: &Path,
-    understand: fn(&str) -> Result<Secret, &'static str>,
-) -> Result<Secret, UpstreamError> {
-    let refuse = |why: &str| UpstreamError::Secret(format!("the {kind} file {} {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(&format!("cannot be read: {}", plain(&error))))?;
-    let secret = understand(text.trim()).map_err(refuse)?;
-    redact::learn(&format!("the {kind} file {}", path.display()), secret.telling.clone());
-    Ok(secret)
 }
 
 fn bearer(text: &str) -> Result<Secret, &'static str> {

@@ -32,15 +32,24 @@ pub enum UpstreamError {
     },
     /// A redirect that is not followed.
     Redirect(String),
-    /// The body, packed or unpacked, or the head is larger than allowed.
+    /// The head has more bytes or more lines than are taken.
+    HeadTooLarge,
+    /// The body, packed or unpacked, is larger than allowed.
     TooLarge {
-        /// `body`, `unpacked body` or `headers`.
+        /// `body` or `unpacked body`.
         part: &'static str,
         /// The limit in bytes.
         limit: usize,
     },
     /// The body ended before its announced end.
     Truncated(usize),
+    /// The page ended amid a line, or without its end mark, and nothing around it says that this is its end.
+    Unended {
+        /// Bytes that came, unpacked.
+        bytes: usize,
+        /// What is missing.
+        lacks: &'static str,
+    },
     /// A coding that is not understood, or damaged.
     Encoding(String),
     /// Packed in this way, and no header says so.
@@ -72,8 +81,8 @@ impl UpstreamError {
             UpstreamError::Timeout(_) | UpstreamError::Unfinished(_) => "timeout",
             UpstreamError::Status { .. } => "status",
             UpstreamError::Redirect(_) => "redirect",
-            UpstreamError::TooLarge { .. } => "too_large",
-            UpstreamError::Truncated(_) => "truncated",
+            UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "too_large",
+            UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "truncated",
             UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) => "encoding",
             UpstreamError::Content(_) | UpstreamError::SpeaksTls | UpstreamError::Broke => "content",
             UpstreamError::Empty => "empty",
@@ -104,9 +113,9 @@ impl UpstreamError {
     }
 
     /// What a failure before the body means.
-    pub(super) fn from_exchange(error: &hyper::Error, head_limit: usize) -> UpstreamError {
+    pub(super) fn from_exchange(error: &hyper::Error) -> UpstreamError {
         if error.is_parse_too_large() {
-            return UpstreamError::TooLarge { part: "headers", limit: head_limit };
+            return UpstreamError::HeadTooLarge;
         }
         if error.is_parse() {
             return UpstreamError::Content("what is no HTTP response".to_owned());
@@ -133,7 +142,9 @@ fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
 /// An I/O error in words, without the number of the platform's error.
 pub(super) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    let (first, rest) = words.split_at(words.chars().next().map_or(0, char::len_utf8));
+    first.to_lowercase() + rest
 }
 
 #[cfg(test)]
@@ -143,7 +154,7 @@ mod tests {
     #[test]
     fn io_errors_are_plain_words() {
         assert_eq!(plain(&io::Error::from_raw_os_error(111)), "connection refused");
-        assert_eq!(plain(&io::Error::other("Odd")), "odd");
+        assert_eq!(plain(&io::Error::other("Odd KiB")), "odd KiB");
     }
 
     #[test]

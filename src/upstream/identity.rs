@@ -1,9 +1,12 @@
-//! The certificate that we show to an upstream which asks for one. Its files are looked at for each handshake, so
+//! The certificate that we show to an upstream which asks for one. Its files are looked at before each handshake, so
 //! that a renewed pair works at once; while the new pair is unusable (half written, say) the last good one is shown.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -11,8 +14,13 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys, SignatureScheme};
 
-use super::TrustError;
 use super::tls::pem_words;
+use super::{Flight, TrustError};
+use crate::aside::aside;
+use crate::files;
+
+/// Far more than any chain or key.
+const LARGEST: u64 = 1 << 20;
 
 /// Where a client certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +32,13 @@ pub struct IdentityFiles {
 }
 
 /// A pair of files and the last good pair that was in them.
-#[derive(Debug)]
 pub(super) struct Identity {
     files: IdentityFiles,
     last: Mutex<Last>,
+    /// While the files hang no more than one thread waits for them.
+    reading: Flight<Option<()>>,
 }
 
-#[derive(Debug)]
 struct Last {
     good: Arc<CertifiedKey>,
     /// What was last said about files that cannot be used.
@@ -41,17 +49,42 @@ impl Identity {
     /// The pair that is in the files now.
     pub(super) fn read(files: &IdentityFiles) -> Result<Identity, TrustError> {
         let last = Last { good: Arc::new(load(files)?), complaint: None };
-        Ok(Identity { files: files.clone(), last: Mutex::new(last) })
+        Ok(Identity { files: files.clone(), last: Mutex::new(last), reading: Flight::keeping(Duration::ZERO) })
     }
 
-    fn current(&self) -> Arc<CertifiedKey> {
-        let read = load(&self.files);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Looks at the files again, for as long as `patience`.
+    pub(super) async fn refresh(self: &Arc<Identity>, patience: Duration) {
+        let identity = Arc::clone(self);
+        let read = self.reading.join(|| async move {
+            // Where this is late, the pair is taken in all the same.
+            aside(move || identity.take_in(load(&identity.files))).await
+        });
+        if timeout(patience, read).await.is_err() {
+            let (IdentityFiles { certificate, key }, patience) = (&self.files, humantime::format_duration(patience));
+            self.last().complain(format!(
+                "--upstream.cert-file {} and --upstream.key-file {} could not be read within {patience}: their file system hangs",
+                certificate.display(),
+                key.display()
+            ));
+        }
+    }
+
+    fn take_in(&self, read: Result<CertifiedKey, TrustError>) {
+        let mut last = self.last();
         match read {
             Ok(pair) => *last = Last { good: Arc::new(pair), complaint: None },
             Err(error) => last.complain(error.to_string()),
         }
-        Arc::clone(&last.good)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
@@ -67,7 +100,7 @@ impl Last {
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let pair = self.current();
+        let pair = Arc::clone(&self.last().good);
         pair.key.choose_scheme(schemes).is_some().then_some(pair)
     }
 
@@ -80,7 +113,8 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
     let IdentityFiles { certificate, key } = files;
     let chain = refused("--upstream.cert-file", certificate, chain)?;
     let signer = refused("--upstream.key-file", key, |path| {
-        let key = PrivateKeyDer::from_pem_file(path).map_err(|error| pem_words(&error, "key"))?;
+        let pem = files::read(path, LARGEST).map_err(|error| error.to_string())?;
+        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| pem_words(&error, "key"))?;
         ring::sign::any_supported_type(&key)
             .map_err(|_| "holds a key that is none of RSA, ECDSA and Ed25519".to_owned())
     })?;
@@ -94,8 +128,9 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let words = |error| pem_words(&error, "certificate");
-    let chain = CertificateDer::pem_file_iter(path).map_err(words)?.collect::<Result<Vec<_>, _>>().map_err(words)?;
+    let pem = files::read(path, LARGEST).map_err(|error| error.to_string())?;
+    let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| pem_words(&error, "certificate"))?;
     if chain.is_empty() { Err("holds no certificate in PEM form".to_owned()) } else { Ok(chain) }
 }
 

@@ -15,6 +15,7 @@ mod identity;
 mod tls;
 mod tls_fault;
 mod verify;
+mod way;
 mod words;
 
 pub use address::{Address, AddressError, Endpoint};

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
@@ -14,6 +15,11 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::identity::{Identity, IdentityFiles};
 use super::verify::{Unverified, Verified};
+use crate::aside::within;
+use crate::files;
+
+/// More than any bundle of authorities.
+const LARGEST_BUNDLE: u64 = 16 << 20;
 
 /// Whom to trust, and who we are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +47,15 @@ pub enum TrustError {
         /// What is wrong with it.
         why: String,
     },
+    /// The files, or the box's certificate store, hang.
+    #[error(
+        "{files} could not be read within {}: a file system hangs",
+        humantime::format_duration(files::PATIENCE_AT_START)
+    )]
+    Late {
+        /// Their flags and paths.
+        files: String,
+    },
     /// The box has no certificate store.
     #[error("this box has no certificate store to verify an https upstream with; name one with --upstream.ca-file")]
     NoRoots,
@@ -53,25 +68,56 @@ pub enum TrustError {
 pub(super) struct Tls {
     pub(super) connector: TlsConnector,
     pub(super) server_name: Option<ServerName<'static>>,
+    identity: Option<Arc<Identity>>,
 }
 
 impl Tls {
-    pub(super) fn new(options: &TlsOptions) -> Result<Tls, TrustError> {
+    /// Reads what the options name.
+    pub(super) async fn open(options: &TlsOptions) -> Result<Tls, TrustError> {
+        let named = options.clone();
+        let tls = within(files::PATIENCE_AT_START, move || Tls::new(&named)).await;
+        tls.unwrap_or_else(|| Err(TrustError::Late { files: options.files() }))
+    }
+
+    /// Looks at the client certificate again: to be done before each handshake.
+    pub(super) async fn refresh(&self, patience: Duration) {
+        if let Some(identity) = &self.identity {
+            identity.refresh(patience).await;
+        }
+    }
+
+    fn new(options: &TlsOptions) -> Result<Tls, TrustError> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|_| TrustError::Library)?
             .dangerous()
             .with_custom_certificate_verifier(verifier(options)?);
-        let config = match &options.identity {
-            Some(files) => {
-                let mut config = config.with_client_cert_resolver(Arc::new(Identity::read(files)?));
+        let identity = options.identity.as_ref().map(Identity::read).transpose()?.map(Arc::new);
+        let config = match identity.clone() {
+            Some(identity) => {
+                let mut config = config.with_client_cert_resolver(identity);
                 // A resumed session would go on with the certificate that it began with.
                 config.resumption = Resumption::disabled();
                 config
             }
             None => config.with_no_client_auth(),
         };
-        Ok(Tls { connector: TlsConnector::from(Arc::new(config)), server_name: options.server_name.clone() })
+        Ok(Tls { connector: TlsConnector::from(Arc::new(config)), server_name: options.server_name.clone(), identity })
+    }
+}
+
+impl TlsOptions {
+    /// What is read at the start, for people.
+    fn files(&self) -> String {
+        let shown = |flag: &str, path: &PathBuf| format!("{flag} {}", path.display());
+        let trusted = match &self.ca_file {
+            Some(path) => shown("--upstream.ca-file", path),
+            None => "the certificates that this box trusts".to_owned(),
+        };
+        let identity = self.identity.iter().flat_map(|IdentityFiles { certificate, key }| {
+            [shown("--upstream.cert-file", certificate), shown("--upstream.key-file", key)]
+        });
+        std::iter::once(trusted).chain(identity).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -91,7 +137,7 @@ fn verifier(options: &TlsOptions) -> Result<Arc<dyn ServerCertVerifier>, TrustEr
 /// What the file names: as the ends of paths, and as they are.
 fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TrustError> {
     let refuse = |why: String| TrustError::File { flag: "--upstream.ca-file", path: path.to_owned(), why };
-    let pem = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    let pem = files::read_once(path, LARGEST_BUNDLE).map_err(|error| refuse(error.to_string()))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.map_err(|error| refuse(pem_words(&error, "certificate")))?;
     let mut roots = RootCertStore::empty();

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::UpstreamError;
+use super::connection::{HEAD_LIMIT, HEAD_LINES};
 
 impl UpstreamError {
     /// What was seen: a sentence after "the upstream", without its full stop.
@@ -19,9 +20,15 @@ impl UpstreamError {
             }
             UpstreamError::Status { code, .. } => format!("answered with status {code}"),
             UpstreamError::Redirect(how) => format!("redirects {how}"),
+            UpstreamError::HeadTooLarge => {
+                format!("sent a response head of more than {HEAD_LINES} lines or {} KiB", HEAD_LIMIT >> 10)
+            }
             UpstreamError::TooLarge { part, limit } => format!("sent more than {limit} bytes of {part}"),
             UpstreamError::Truncated(bytes) => {
                 format!("broke off after {bytes} bytes of the body; the part that came was not used")
+            }
+            UpstreamError::Unended { bytes, lacks } => {
+                format!("ended its page after {bytes} bytes without {lacks}; the part that came was not used")
             }
             UpstreamError::Encoding(how) => format!("packed the body in a way that cannot be read: {how}"),
             UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
@@ -50,8 +57,12 @@ impl UpstreamError {
             UpstreamError::Unfinished(_) => "A smaller --upstream.max-bytes refuses such pages",
             UpstreamError::Status { code, .. } => of_status(*code),
             UpstreamError::Redirect(_) => "Write the final address after --upstream",
-            UpstreamError::TooLarge { part: "headers", .. } => "Look what stands before the engine and sends such a head",
+            UpstreamError::HeadTooLarge => "Look what stands before the engine and sends such a head",
             UpstreamError::TooLarge { .. } => "A larger body is allowed with --upstream.max-bytes",
+            UpstreamError::Unended { .. } => {
+                "Look what ends the answer early. A server whose whole pages look like this has to end the last line, or announce \
+                 the length of the page, and to end OpenMetrics with # EOF"
+            }
             UpstreamError::Truncated(_) => "Look whether the engine, or a proxy before it, dies or times out amid its answer",
             UpstreamError::Encoding(_) => "Let what stands before the engine send the page unpacked, or packed with gzip",
             UpstreamError::PackedUnsaid(_) => {

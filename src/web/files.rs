@@ -1,10 +1,11 @@
-//! Files that may change while we run: read with a bound, and remembered by how they looked, so that a change is
-//! seen without reading a private key again and again.
+//! Files that may change while we run: remembered by how they looked, so that a change is seen without reading a private
+//! key again and again.
 
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+
+use crate::files;
 
 /// Far more than any configuration, key or chain.
 const LARGEST: u64 = 1 << 20;
@@ -31,13 +32,7 @@ impl Files {
     pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         // Before reading: a change in between is then seen as one.
         self.0.push((path.to_owned(), Stamp::of(path)));
-        // Opening a pipe would wait for its writer.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("is no regular file"));
-        }
-        let mut bytes = Vec::new();
-        fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > LARGEST { Err(io::Error::other("is larger than 1 MiB")) } else { Ok(bytes) }
+        files::read(path, LARGEST)
     }
 
     /// Whether any of them looks different now.
@@ -67,16 +62,5 @@ mod tests {
         fs::write(folder.path().join("new"), "one").unwrap();
         fs::rename(folder.path().join("new"), &file).unwrap();
         assert!(files.changed(), "same size, another inode");
-    }
-
-    #[test]
-    fn what_is_no_usual_file_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let large = folder.path().join("large");
-        fs::write(&large, vec![0; 1 << 20]).unwrap();
-        assert!(Files::default().read(&large).is_ok());
-        fs::write(&large, vec![0; (1 << 20) + 1]).unwrap();
-        assert!(Files::default().read(&large).unwrap_err().to_string().contains("larger"));
-        assert!(Files::default().read(folder.path()).unwrap_err().to_string().contains("regular"));
     }
 }

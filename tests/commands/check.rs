@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -220,6 +221,27 @@ fn an_lmcache_file_that_starts_no_tier() {
     assert!(unread.err.contains("lmcache.yaml is no YAML") && unread.err.lines().count() == 1, "{}", unread.err);
     let gone = bench.check(&["--lmcache.config", "/nowhere/lmcache.yaml"]);
     assert!(gone.status == 2 && gone.err.contains("/nowhere/lmcache.yaml"), "{}", gone.err);
+}
+
+#[test]
+fn an_lmcache_file_that_never_comes_or_is_far_too_large() {
+    let bench = Bench::serving(full());
+    let file = bench.at("lmcache.yaml");
+    let check = || bench.check(&["--lmcache.config", file.to_str().unwrap()]);
+    fs::File::create(&file).unwrap().set_len(1 << 30).unwrap();
+    let large = check();
+    assert!(large.status == 2 && large.err.contains("lmcache.yaml: it is larger than 1024 KiB"), "{}", large.err);
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let began = Instant::now();
+    let silent = check();
+    assert!(silent.status == 2 && silent.err.contains("lmcache.yaml: nothing came within 5 s"), "{}", silent.err);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    // A pipe with somebody at its other end, as the shell's <(…) makes it.
+    let path = file.clone();
+    let writer = std::thread::spawn(move || fs::write(path, DISK_ONLY));
+    check().says(1, &["FINDING lmcache-no-staging"]);
+    writer.join().unwrap().unwrap();
 }
 
 #[test]

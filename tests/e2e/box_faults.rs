@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::PAGE;
 use crate::nvml::Stub;
 use crate::support::client::Answer;
-use crate::support::exporter::{Exporter, command};
+use crate::support::exporter::{Exporter, command, unshared};
 use crate::support::until;
 use crate::support::upstream::{Upstream, ok};
 
@@ -37,20 +37,14 @@ fn upstream() -> Upstream {
     Upstream::start(|_| vec![ok(PAGE)])
 }
 
-/// Starts it with a tmpfs of 1 MiB at `tier`, in which these commands were run before. In a mount namespace of its own:
-/// as root, or in a user namespace where there are such.
+/// Starts it with a tmpfs of 1 MiB at `tier`, in which these commands were run before.
 fn with_tier(upstream: &Upstream, tier: &Path, prepare: &str) -> Exporter {
-    let ways: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
-    let works =
-        |way: &&&[&str]| Command::new("unshare").args(**way).arg("true").status().is_ok_and(|done| done.success());
-    let way =
-        ways.iter().find(works).expect("these tests mount a tmpfs: they need util-linux, and root or user namespaces");
     let script = format!("mount -t tmpfs -o size=1m tier \"$1\"\ncd \"$1\"\n{prepare}\nshift\ncd /\nexec \"$@\"");
     let url = upstream.url();
     let program =
         command(&["--upstream", &url, "--web.listen-address=127.0.0.1:0", "--collector.disk", "--path.disk-tier"]);
-    let mut unshared = Command::new("unshare");
-    unshared.args(*way).args(["sh", "-e", "-c", &script, "sh"]).arg(tier);
+    let mut unshared = unshared();
+    unshared.args(["sh", "-e", "-c", &script, "sh"]).arg(tier);
     unshared.arg(program.get_program()).args(program.get_args()).arg(tier).stdin(std::process::Stdio::null());
     Exporter::spawn(&mut unshared)
 }

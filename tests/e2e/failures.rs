@@ -184,6 +184,85 @@ fn cut_bodies() {
     }
 }
 
+/// Heads of bodies that end with their connection and with nothing else.
+const UNTIL_CLOSE: [&str; 7] = [
+    "HTTP/1.1 200 OK\r\n\r\n",
+    "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Encoding:\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Encoding: Identity\r\nContent-Type: application/octet-stream\r\n\r\n",
+];
+
+#[test]
+fn a_body_that_ends_amid_a_line_with_its_connection_is_cut() {
+    for head in UNTIL_CLOSE {
+        // Of 12345 three digits came: a number that nobody wrote.
+        let cut = format!("{head}# TYPE x_total counter\nx_total{{k=\"1\"}} 5\nx_total{{k=\"2\"}} 123");
+        fails("truncated", &[], move || vec![raw(&cut), Step::Close]);
+        let whole = format!("{head}{PAGE}");
+        passes(move || vec![raw(&whole), Step::Close], PAGE);
+    }
+    // Each part of a packed body has a checksum, and a cut between two of them breaks none.
+    let first_of_two =
+        [b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", &gzip(b"x_total 1\ny_total 12")[..]].concat();
+    fails("truncated", &[], move || vec![raw(&first_of_two), Step::Close]);
+}
+
+#[test]
+fn a_body_whose_framing_says_that_it_is_whole_needs_no_last_line_end() {
+    const LINE: &str = "x_total 12";
+    passes(|| vec![ok(LINE)], LINE);
+    passes(|| vec![raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nx_total 12\r\n0\r\n\r\n")], LINE);
+    passes(|| vec![response("200 OK", &["Content-Encoding: gzip"], gzip(LINE.as_bytes()))], LINE);
+}
+
+#[test]
+fn openmetrics_ends_with_its_mark() {
+    const TYPE: &str = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    for page in ["x_total 5\n", "x_total 5\n# EO", "# EOF\nx_total 5\n"] {
+        fails("truncated", &[], move || vec![response("200 OK", &[TYPE], page)]);
+        fails("truncated", &[], move || vec![raw(format!("HTTP/1.1 200 OK\r\n{TYPE}\r\n\r\n{page}")), Step::Close]);
+    }
+    for page in ["x_total 5\n# EOF", "x_total 5\n# EOF\n", "x_total 5\r\n# EOF\r\n\n"] {
+        passes(move || vec![response("200 OK", &[TYPE], page)], "x_total 5\n");
+        passes(move || vec![raw(format!("HTTP/1.1 200 OK\r\n{TYPE}\r\n\r\n{page}")), Step::Close], "x_total 5\n");
+    }
+    // The mark ends a page that does not say what it is, too.
+    passes(|| vec![raw("HTTP/1.0 200 OK\r\n\r\nx_total 5\n# EOF"), Step::Close], "x_total 5\n");
+}
+
+/// What comes through of an upstream that answers so, up to the end of the last line.
+fn passes(reply: impl Fn() -> Reply + Send + Sync + 'static, page: &str) {
+    let upstream = Upstream::start(move |_| reply());
+    let answer = Exporter::start(&upstream.url(), &[]).metrics();
+    assert!(answer.has("kvtier_upstream_up{upstream=\"main\"} 1"), "{}", answer.body);
+    let came = answer.body.split_once("# HELP kvtier_").unwrap().0;
+    assert_eq!(came.replace('\r', "").trim_end(), page.trim_end());
+}
+
+#[test]
+fn a_head_of_many_lines_is_told_as_that() {
+    let head = |lines: usize| -> String { (1..=lines).map(|line| format!("X-{line}: a\r\n")).collect() };
+    // With Content-Length they are 100 and 101.
+    for (lines, reason) in [(99, None), (100, Some("too_large"))] {
+        let whole = format!("HTTP/1.1 200 OK\r\n{}Content-Length: 10\r\n\r\nx_total 1\n", head(lines));
+        let upstream = Upstream::start(move |_| vec![raw(&whole)]);
+        let exporter = Exporter::start(&upstream.url(), &[]);
+        let body = exporter.metrics().body;
+        let told =
+            reason.map(|reason| format!("kvtier_upstream_error_info{{upstream=\"main\",reason=\"{reason}\"}} 1"));
+        assert!(body.contains(told.as_deref().unwrap_or("kvtier_upstream_up{upstream=\"main\"} 1")), "{body}");
+        let debug = exporter.get("/debug").body;
+        assert_eq!(
+            debug.contains("sent a response head of more than 100 lines or 256 KiB"),
+            reason.is_some(),
+            "{debug}"
+        );
+    }
+}
+
 #[test]
 fn codings_that_cannot_be_undone() {
     fails("encoding", &[], || vec![response("200 OK", &["Content-Encoding: br"], PAGE)]);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::PAGE;
-use crate::support::client::{Answer, get_aside, get_patiently, get_with};
+use crate::support::client::{Answer, get_aside, get_patiently, get_with, receive, send};
 use crate::support::exporter::Exporter;
 use crate::support::upstream::{Reply, Upstream, ok, response};
 use crate::support::{PATIENCE, until};
@@ -109,6 +109,63 @@ fn an_extra_that_costs_seconds_does_not_cost_the_main_page() {
         assert!(answer.has("kvtier_upstream_up{upstream=\"main\"} 1"), "{}", answer.body);
     }
     assert!(exporter.get("/debug").body.contains(SENTENCE));
+}
+
+#[test]
+fn an_extra_that_costs_seconds_does_not_cost_pages_that_are_large_together() {
+    // 300 KB each, and cheap.
+    let lines = |name: &str| format!("{name}_total{{k=\"{}\"}} 1\n", "y".repeat(1000)).repeat(300);
+    let (hostile, main_page, good_page) = (hostile(), lines("main"), lines("good"));
+    let (main, good) = (Upstream::start(move |_| vec![ok(&main_page)]), Upstream::start(move |_| vec![ok(&good_page)]));
+    let bad = Upstream::start(move |_| hostile.clone());
+    let named = [format!("--upstream.extra=good={}", good.url()), format!("--upstream.extra=bad={}", bad.url())];
+    let flags: Vec<&str> = FLAGS.into_iter().chain(named.iter().map(String::as_str)).collect();
+    let exporter = Exporter::start(&main.url(), &flags);
+    for _ in 0..2 {
+        let began = Instant::now();
+        let answer = exporter.metrics();
+        assert!(began.elapsed() < TIMEOUT + PROMPT, "{:?}", began.elapsed());
+        assert!(answer.body.starts_with("main_total{k=") && answer.body.contains("\ngood_total{k="));
+        assert!(timed_out(&answer, "bad") && answer.has("kvtier_upstream_up{upstream=\"good\"} 1"));
+    }
+}
+
+/// Extras of as many bytes as a page may have that is worked on at once, each costly in its own way.
+fn costly_extras(page: impl Fn(usize) -> Reply) -> (Vec<Upstream>, Vec<String>) {
+    let start = |number| {
+        let page = page(number);
+        Upstream::start(move |_| page.clone())
+    };
+    let extras: Vec<_> = (0..6).map(start).collect();
+    let flags = extras.iter().enumerate().map(|(at, extra)| format!("--upstream.extra=e{at}={}", extra.url()));
+    let flags = flags.collect();
+    (extras, flags)
+}
+
+#[test]
+fn many_small_pages_that_are_large_together_keep_nobody_waiting() {
+    const BYTES: usize = 511 << 10;
+    // 430 to 480 KB.
+    let families = |number: usize| vec![ok((0..40_000).map(|at| format!("e{number}_{at} 1\n")).collect::<String>())];
+    let pages: [&dyn Fn(usize) -> Reply; 2] = [&families, &|_| page(BYTES)];
+    for costly in pages {
+        let (main, (_extras, named)) = (Upstream::start(|_| vec![ok(PAGE)]), costly_extras(costly));
+        // Long enough for all of it: what is left of a round that was not done in time is worked on at once.
+        let flags: Vec<&str> = ["--upstream.timeout=2m"].into_iter().chain(named.iter().map(String::as_str)).collect();
+        let exporter = Exporter::start(&main.url(), &flags);
+        for path in ["/debug", "/metrics"] {
+            let stream = send(exporter.address, "GET", path, &[]);
+            stream.set_read_timeout(Some(6 * PATIENCE)).unwrap();
+            let scrape = std::thread::spawn(move || receive(stream));
+            while !scrape.is_finished() {
+                let began = Instant::now();
+                assert_eq!(exporter.get("/-/healthy").status, 200);
+                assert!(began.elapsed() < Duration::from_secs(1), "healthy after {:?} of {path}", began.elapsed());
+            }
+            let answer = scrape.join().unwrap();
+            assert!(path == "/debug" || answer.has("kvtier_upstream_up{upstream=\"e5\"} 1"), "{}", answer.head);
+        }
+    }
 }
 
 #[test]

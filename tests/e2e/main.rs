@@ -16,6 +16,7 @@ mod strict;
 #[path = "../support/program/mod.rs"]
 mod support;
 
+mod addresses;
 mod anchors;
 mod answers;
 mod box_faults;
@@ -25,6 +26,7 @@ mod descriptors;
 mod extras;
 mod failures;
 mod faults;
+mod files;
 mod healthcheck;
 mod hostile;
 mod interval;

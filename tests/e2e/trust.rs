@@ -43,7 +43,7 @@ impl Authority {
     }
 
     /// A server that lets only clients with a certificate of `clients` in.
-    fn server_for(&self, name: &str, clients: Option<&Authority>) -> ServerConfig {
+    pub fn server_for(&self, name: &str, clients: Option<&Authority>) -> ServerConfig {
         let provider = Arc::new(ring::default_provider());
         let (certificate, key) = self.sign(name);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -68,7 +68,7 @@ impl Authority {
     }
 
     /// Writes a client's certificate and key to `cert.pem` and `key.pem` in a folder.
-    fn write_client(&self, folder: &Path) {
+    pub fn write_client(&self, folder: &Path) {
         let (certificate, key) = self.sign("exporter");
         fs::write(folder.join("cert.pem"), certificate.pem()).unwrap();
         fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
@@ -76,7 +76,7 @@ impl Authority {
 }
 
 /// The flags that trust an authority and show the certificate in a folder.
-fn flags(authority: &Authority, client: &Path) -> Vec<String> {
+pub fn flags(authority: &Authority, client: &Path) -> Vec<String> {
     [("ca", authority.file()), ("cert", client.join("cert.pem")), ("key", client.join("key.pem"))]
         .map(|(flag, file)| format!("--upstream.{flag}-file={}", file.display()))
         .into()

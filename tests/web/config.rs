@@ -152,7 +152,7 @@ fn a_file_that_is_no_text_is_named() {
     let home = Home::new();
     assert!(refusal(&home).contains("cannot be read: No such file"));
     fs::create_dir(home.path("web.yml")).unwrap();
-    assert!(refusal(&home).contains("cannot be read: is no regular file"));
+    assert!(refusal(&home).contains("cannot be read: it is no regular file"));
     fs::remove_dir(home.path("web.yml")).unwrap();
     fs::write(home.path("web.yml"), b"basic_auth_users:\n  \xff: x\n").unwrap();
     assert!(refusal(&home).contains("is not UTF-8 text"));

@@ -31,6 +31,17 @@ pub fn command(flags: &[&str]) -> Command {
     command
 }
 
+/// What runs a command in a mount namespace of its own: as root, or in a user namespace where there are such.
+pub fn unshared() -> Command {
+    let ways: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
+    let works =
+        |way: &&&[&str]| Command::new("unshare").args(**way).arg("true").status().is_ok_and(|done| done.success());
+    let way = ways.iter().find(works).expect("tests that mount need util-linux, and root or user namespaces");
+    let mut unshared = Command::new("unshare");
+    unshared.args(*way);
+    unshared
+}
+
 /// Runs the program to its end.
 pub fn run(flags: &[&str]) -> Output {
     command(flags).output().unwrap()
