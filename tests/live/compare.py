@@ -19,6 +19,7 @@ import collections
 import glob
 import gzip
 import json
+import sys
 
 LAG = 0.05
 
@@ -148,6 +149,10 @@ def main():
     runs = dict(out.split("=", 1) if "=" in out else (out, out) for out in args.out)
     tallies = {name: tally(out, args.size) for name, out in runs.items()}
     tables = {name: table for name, (table, _) in tallies.items()}
+    for run, table in tables.items():
+        silent = [name for name, count in total(table).items() if not count["scrapes"]]
+        if silent:
+            sys.exit(f"{run}: nothing was scraped of exporter {', '.join(silent)}, so nothing was compared")
     in_full(*tables.values()) if len(tables) == 1 else side_by_side(tables)
     for run, (_, examples) in tallies.items():
         for (phase, name, what), found in examples.items():

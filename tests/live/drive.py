@@ -18,6 +18,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -56,6 +57,14 @@ def kept(body):
     return dict(line.rsplit(" ", 1) for line in lines)
 
 
+def ports_taken(first, count):
+    """Those of the ports that somebody listens on: what answers there would be taken for ours."""
+    def answers(port):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+    return [port for port in range(first, first + count) if answers(port)]
+
+
 class Process:
     """A program of ours, ended by its pid."""
 
@@ -88,7 +97,7 @@ class Bench:
         self.engine_url = f"http://127.0.0.1:{port}"
         self.events, self.replay = port + 1, port + 2
         self.ports = {"A": port + 3, "B": port + 4, "C": port + 5}
-        self.engine, self.exporters, self.phase, self.stop = None, {}, "start", False
+        self.engine, self.exporters, self.phase, self.stop, self.failed = None, {}, "start", False, 0
         self.recording = gzip.open(self.out / "scrapes.jsonl.gz", "at")
 
     def start_engine(self, blocks=160, model=None):
@@ -166,6 +175,7 @@ class Bench:
         [worker.start() for worker in workers]
         [worker.join() for worker in workers]
         if failed:
+            self.failed += len(failed)
             print(f"  {len(failed)} of {requests} requests failed: {failed[0]}", flush=True)
 
     def beside(self, action, **load):
@@ -232,6 +242,8 @@ def main():
     # What it started ends with it.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit("ended by a signal"))
+    if taken := ports_taken(args.port, 6):
+        sys.exit(f"somebody listens on {taken}: take others with --port")
     bench = Bench(args)
     for trace in bench.out.glob("trace.pid*"):
         trace.unlink()
@@ -256,6 +268,8 @@ def main():
             bench.engine.end()
         bench.recording.close()
         shutil.rmtree(bench.out / "fs", ignore_errors=True)
+    if bench.failed:
+        sys.exit(f"{bench.failed} requests failed: the phases were not driven as they should be")
 
 
 if __name__ == "__main__":
