@@ -155,7 +155,10 @@ fn legend(format: &str, labels: &Value) -> String {
     let put = labels.fold(format.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{{{name}}}}}"), value.as_str().unwrap_or_default())
     });
-    put.split("{{").next().unwrap().trim().to_owned()
+    // A label that is not there leaves nothing, and a browser shows one space of several.
+    let left =
+        put.split("{{").enumerate().map(|(at, part)| if at == 0 { part } else { part.split_once("}}").unwrap().1 });
+    left.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -200,6 +203,8 @@ fn what_stands_still(fleet: &Fleet) {
     fleet.near("Room in tokens", "GPU", 2.0 * 507.0 * 464.0, 0.0);
     fleet.near("Room in bytes", "ram tier", 2.0 * 34_359_738_368.0, 0.0);
     fleet.near("Room in bytes", "GPU", 2.0 * 507.0 * 16_777_216.0, 0.0);
+    let gpus: Vec<f64> = fleet.shows("GPUs that answer", "tiered").into_iter().map(|(_, value)| value).collect();
+    assert_eq!(gpus, [1.0, 0.0, 1.0, 0.0], "read and lost, of both dashboards");
     fleet.near("Least GPU memory free", "tiered GPU 0", GPU_FREE, 0.0);
     // 32 GT/s, 16 lanes, 128 of 130 bits: 63.0 GB/s.
     fleet.near("Copy speed of one rank", "PCIe maximum", 32e9 * 16.0 * 128.0 / 130.0 / 8.0, 0.001);

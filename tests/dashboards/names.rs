@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::board::{self, list, panels, text};
 use crate::program::exporter::Exporter;
 use crate::program::upstream::{Upstream, ok};
-use crate::query::{labels, parse, selectors};
+use crate::query::{IDENTITY, LINKS, labels, parse, selectors};
 use crate::rig::{Engine, Rig};
 use crate::support::strict::check;
 
@@ -22,17 +22,16 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("vllm:kv_offload_stores_skipped_total", "only with a store threshold of 2 or more"),
     ("up", "Prometheus' own"),
     ("ALERTS", "Prometheus' own"),
+    (LINKS, "recorded by the rules that lie beside the dashboards"),
 ];
+
+/// Labels of the record of links, of which a panel takes one.
+const OF_LINKS: [&str; 1] = ["notices"];
 
 /// Families that no panel shows, and why.
 const UNSHOWN: &[(&str, &str)] = &[
     ("kvtier_process_open_fds", "for somebody who already looks into the exporter itself"),
     ("kvtier_process_threads", "for somebody who already looks into the exporter itself"),
-    ("kvtier_log_dropped_lines_total", "for somebody who already looks into the exporter itself"),
-    ("kvtier_config_reload_success", "its alert says it, and alerts are marked on the panels"),
-    ("kvtier_config_reload_success_timestamp_seconds", "for somebody who already looks into the exporter itself"),
-    ("kvtier_gpu_devices", "its alert says it, and alerts are marked on the panels"),
-    ("kvtier_notice_active", "its alert says it, and alerts are marked on the panels"),
     ("kvtier_upstream_merged_out_families", "the log says it once, with the families' names"),
 ];
 
@@ -40,7 +39,7 @@ const UNSHOWN: &[(&str, &str)] = &[
 const TARGET: [&str; 2] = ["job", "instance"];
 
 /// Labels that upstream's families may have from the way they came. Queries take them away, so that what is left is told
-/// apart as ours is; no page below has been that way.
+/// apart as ours is (a WorkerId only beside a ReplicaId); no page below has been that way.
 const WAY: [&str; 9] = [
     "otel_scope_name",
     "otel_scope_version",
@@ -87,14 +86,18 @@ impl Known {
                 continue;
             };
             let unsampled = own.len() == TARGET.len();
-            let odd = selector.matchers().filter(|one| !unsampled && !own.contains(&*one.name));
+            let strange = |name: &str| !unsampled && !own.contains(name) && !IDENTITY.contains(&name);
+            let odd = selector.matchers().filter(|one| strange(&one.name));
             found.extend(odd.map(|one| format!("no label {} on {}", one.name, selector.metric())));
             all.extend(own);
         }
         let shown =
             legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()).map(|name| name.trim().to_owned());
-        let asked = labels(&expr).into_iter().filter(|name| !WAY.contains(&name.as_str()));
-        let odd = asked.chain(shown).filter(|name| !all.contains(&**name));
+        let may_be_absent: &[&[&str]] = &[&WAY, &IDENTITY, &OF_LINKS];
+        let odd = labels(&expr)
+            .into_iter()
+            .chain(shown)
+            .filter(|name| !all.contains(&**name) && !may_be_absent.iter().any(|list| list.contains(&name.as_str())));
         found.extend(odd.map(|name| format!("no label {name} in {query}")));
         found
     }

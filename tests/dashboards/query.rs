@@ -50,6 +50,14 @@ pub fn walk(expr: &Expr) -> Vec<(&Expr, Vec<&str>)> {
 /// The label that the name of a metric is.
 const NAME: &str = "__name__";
 
+/// Labels beside model_name and engine that tell engines of one page apart, of those that are known. The last three are of a
+/// page that was gathered from others: Prometheus keeps its own pod and instance, and renames the page's.
+pub const IDENTITY: [&str; 7] =
+    ["pod", "worker_addr", "ReplicaId", "WorkerId", "dp_rank", "exported_instance", "exported_pod"];
+
+/// What the rules record for links: it is of no job and no instance.
+pub const LINKS: &str = "kvtier:links:info";
+
 /// How a query asks for a family of the engine whatever the page calls it: with a colon or an underscore, and behind Ray.
 const EACH_SPELLING: &str = "(ray_|)vllm[:_]";
 

@@ -90,9 +90,11 @@ impl Rig {
         };
         let (shm, disk, driver) = (dir("shm"), dir("disk"), dir("driver"));
         fs::write(disk.join("chunk"), [7; 5000]).unwrap();
+        let web = root.path().join("web.yml");
+        fs::write(&web, "").unwrap();
         let stub = Stub::build(&driver, &[], GPU);
         let text = |path: &Path| path.to_str().unwrap().to_owned();
-        let (shm, disk, library) = (text(&shm), text(&disk), text(stub.library()));
+        let (shm, disk, library, web) = (text(&shm), text(&disk), text(stub.library()), text(&web));
         let flags = [
             "--collector.shm",
             "--path.shm",
@@ -106,6 +108,11 @@ impl Rig {
             &library,
             "--tier.size",
             "32GiB",
+            // No engine has such a tier, which is a notice.
+            "--tier.size",
+            "nowhere=1GiB",
+            "--web.config.file",
+            &web,
             "--engine.ranks",
             "1",
         ];

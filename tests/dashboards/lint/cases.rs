@@ -101,6 +101,12 @@ const BAD: &[Bad] = &[
             "kvtier_b{job=~\"$job\", instance=~\"$instance\"} and on (job, engine) kvtier_b{job=~\"$job\", instance=~\"$instance\"}"
         )
     }),
+    ("engines stay apart", EXPR, || {
+        json!("sum without (WorkerId) (kvtier_b{ReplicaId=\"\", job=~\"$job\", instance=~\"$instance\"})")
+    }),
+    ("legends tell engines apart", "/panels/1/targets/0/legendFormat", || {
+        json!("{{instance}} {{pod}} engine {{engine}}")
+    }),
     ("no invented zero", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} or vector(0)")),
     ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} / 1e9")),
     ("no unit arithmetic", EXPR, || json!("kvtier_b{job=~\"$job\", instance=~\"$instance\"} * 3600")),

@@ -32,6 +32,7 @@ const RULES: &[Rule] = &[
     ("rate interval", queries::rate_interval),
     ("guarded division", queries::guarded_division),
     ("engines stay apart", queries::engines_stay_apart),
+    ("legends tell engines apart", queries::legends_tell_engines_apart),
     ("no invented zero", queries::no_invented_zero),
     ("no unit arithmetic", queries::no_unit_arithmetic),
 ];

@@ -5,7 +5,7 @@ use promql_parser::parser::{Expr, LabelModifier, token};
 use serde_json::Value;
 
 use crate::board::{list, panels, queries, text};
-use crate::query::{Selector, is_guarded, parse, selectors, walk};
+use crate::query::{IDENTITY, LINKS, Selector, is_guarded, parse, selectors, walk};
 
 /// Functions that a counter may stand under.
 const OF_COUNTERS: [&str; 4] = ["rate", "irate", "increase", "resets"];
@@ -54,7 +54,7 @@ pub fn selects_by_the_variables(board: &Value) -> Vec<String> {
         };
         let place = |name: &str| ["instance", "job", "pod", "endpoint", "namespace", "node"].contains(&name);
         let literal = selector.matchers().any(|one| place(&one.name) && !one.value.starts_with('$'));
-        !follows("job") || !follows("instance") || literal
+        literal || selector.metric() != LINKS && !(follows("job") && follows("instance"))
     })
 }
 
@@ -86,11 +86,20 @@ pub fn guarded_division(board: &Value) -> Vec<String> {
 }
 
 /// Engines may be told apart by labels that no dashboard can know, so nothing is gathered or matched by naming the others.
+/// Ray's worker tells them apart where there is no replica, so it is taken away only beside one.
 pub fn engines_stay_apart(board: &Value) -> Vec<String> {
     let names_engine = |labels: &[String]| labels.iter().any(|label| label == "engine");
     with_fault(all(board), |node| match node {
         Expr::Aggregate(node) => {
-            matches!(&node.modifier, Some(LabelModifier::Include(by)) if names_engine(&by.labels))
+            let merged = match &node.modifier {
+                Some(LabelModifier::Include(by)) => names_engine(&by.labels),
+                Some(LabelModifier::Exclude(without)) => {
+                    without.labels.iter().any(|label| label == "WorkerId")
+                        && !selectors(&node.expr).iter().all(of_a_replica)
+                }
+                None => false,
+            };
+            merged
         }
         Expr::Binary(node) => {
             let matching = node.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref());
@@ -98,6 +107,19 @@ pub fn engines_stay_apart(board: &Value) -> Vec<String> {
         }
         _ => false,
     })
+}
+
+/// Whether it selects series of replicas of Ray Serve only.
+fn of_a_replica(selector: &Selector<'_>) -> bool {
+    selector.matchers().any(|one| one.name == "ReplicaId" && one.op == MatchOp::NotEqual && one.value.is_empty())
+}
+
+/// A line of one engine says of which of the page, if its labels tell.
+pub fn legends_tell_engines_apart(board: &Value) -> Vec<String> {
+    let named = |legend: &str, label: &str| legend.contains(&format!("{{{{{label}}}}}"));
+    let targets = panels(board).into_iter().flat_map(|panel| list(&panel["targets"]));
+    let legends = targets.map(|target| text(target, "legendFormat")).filter(|legend| named(legend, "engine"));
+    legends.filter(|legend| !IDENTITY.iter().all(|label| named(legend, label))).map(str::to_owned).collect()
 }
 
 /// A 0 that nothing was measured for hides that data is missing.
