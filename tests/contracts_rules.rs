@@ -28,7 +28,7 @@ fn upstream_families() -> BTreeSet<&'static str> {
      vllm:kv_offload_allocation_failure_total vllm:kv_offload_cpu_allocation_size_count
      vllm:simple_kv_offload_save_outcomes_total vllm:kv_offload_tiering_cascade_job_failures_total
      vllm:kv_offload_tiering_promotion_job_failures_total vllm:request_queue_time_seconds_sum
-     vllm:request_queue_time_seconds_count"
+     vllm:request_queue_time_seconds_count vllm:request_queue_time_seconds_bucket"
         .split_whitespace()
         .collect()
 }
@@ -105,24 +105,7 @@ fn rule_tests() -> Vec<Value> {
 
 /// Whether an expression gathers or matches by naming an engine's labels: there may be others, which no rule can know.
 fn names_the_engine(expr: &str) -> bool {
-    struct Named(bool);
-    impl ExprVisitor for Named {
-        type Error = String;
-        fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
-            let modifier = match expr {
-                Expr::Aggregate(node) => node.modifier.as_ref(),
-                Expr::Binary(node) => node.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref()),
-                _ => None,
-            };
-            if let Some(LabelModifier::Include(labels)) = modifier {
-                self.0 |= labels.labels.iter().any(|label| label == "engine");
-            }
-            Ok(true)
-        }
-    }
-    let mut named = Named(false);
-    walk_expr(&mut named, &parser::parse(expr).unwrap()).unwrap();
-    named.0
+    label_lists(expr).iter().flatten().any(|label| label == "engine")
 }
 
 #[test]
@@ -135,21 +118,66 @@ fn no_rule_merges_engines_that_other_labels_tell_apart() {
     }
 }
 
+/// Label lists of `by`, `on` and the like of an expression.
+fn label_lists(expr: &str) -> Vec<Vec<String>> {
+    struct Lists(Vec<Vec<String>>);
+    impl ExprVisitor for Lists {
+        type Error = String;
+        fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
+            let modifier = match expr {
+                Expr::Aggregate(node) => node.modifier.as_ref(),
+                Expr::Binary(node) => node.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref()),
+                _ => None,
+            };
+            if let Some(LabelModifier::Include(labels)) = modifier {
+                self.0.push(labels.labels.clone());
+            }
+            Ok(true)
+        }
+    }
+    let mut lists = Lists(Vec::new());
+    walk_expr(&mut lists, &parser::parse(expr).unwrap()).unwrap();
+    lists.0
+}
+
+#[test]
+fn boxes_of_one_name_in_two_clusters_are_two() {
+    for rule in rules() {
+        for list in label_lists(string(&rule, "expr")) {
+            let has = |name: &str| list.iter().any(|label| label == name);
+            assert!(has("cluster") == has("instance"), "{list:?} in {rule}");
+        }
+    }
+    for inhibition in list(&yaml("deploy/alertmanager/alertmanager.yml"), "inhibit_rules") {
+        assert!(list(inhibition, "equal").iter().any(|label| *label == "cluster"), "{inhibition}");
+    }
+}
+
 /// How a query asks for a family of vLLM whatever the page calls it.
 const EACH_SPELLING: &str = "(ray_|)vllm[:_]";
+
+/// The same without pages behind Ray, and of those alone.
+const NOT_BEHIND_RAY: &str = "vllm[:_]";
+const BEHIND_RAY: &str = "ray_vllm[:_]";
 
 /// What pages call vLLM's families: as it writes them, as a collector of OpenTelemetry does, and behind Ray, old and new.
 const SPELLINGS: [&str; 4] = ["vllm:", "vllm_", "ray_vllm:", "ray_vllm_"];
 
-/// Name of what is selected; of a family of vLLM in each spelling, vLLM's own.
-fn name_of(selector: &VectorSelector) -> Option<String> {
-    let by_label = || selector.matchers.matchers.iter().find(|matcher| matcher.name == "__name__");
-    let in_each = || Some(format!("vllm:{}", by_label()?.value.strip_prefix(EACH_SPELLING)?));
-    selector.name.clone().or_else(in_each)
+/// Names that a selector may find on the wire; none where it says none.
+fn names_of(selector: &VectorSelector) -> Vec<String> {
+    if let Some(name) = &selector.name {
+        return vec![name.clone()];
+    }
+    let Some(pattern) = selector.matchers.matchers.iter().find(|matcher| matcher.name == "__name__") else {
+        return Vec::new();
+    };
+    let family = [EACH_SPELLING, NOT_BEHIND_RAY, BEHIND_RAY].iter().find_map(|one| pattern.value.strip_prefix(one));
+    let spelled = family.into_iter().flat_map(|family| SPELLINGS.map(|spelling| format!("{spelling}{family}")));
+    spelled.filter(|name| pattern.is_match(name)).collect()
 }
 
-/// Metric names of an expression.
-fn metric_names(expr: &str) -> BTreeSet<String> {
+/// Names that an expression may find on the wire.
+fn wire_names(expr: &str) -> BTreeSet<String> {
     struct Names(BTreeSet<String>);
     impl ExprVisitor for Names {
         type Error = String;
@@ -159,7 +187,11 @@ fn metric_names(expr: &str) -> BTreeSet<String> {
                 Expr::MatrixSelector(range) => &range.vs,
                 _ => return Ok(true),
             };
-            self.0.insert(name_of(selector).ok_or("a selector without a name")?);
+            let names = names_of(selector);
+            if names.is_empty() {
+                return Err("a selector without a name".to_owned());
+            }
+            self.0.extend(names);
             Ok(true)
         }
     }
@@ -167,6 +199,15 @@ fn metric_names(expr: &str) -> BTreeSet<String> {
     let mut names = Names(BTreeSet::new());
     walk_expr(&mut names, &parsed).unwrap_or_else(|error| panic!("{expr}: {error}"));
     names.0
+}
+
+/// Metric names of an expression; of a family of vLLM vLLM's own, whatever the spelling.
+fn metric_names(expr: &str) -> BTreeSet<String> {
+    let own = |name: &String| {
+        let family = SPELLINGS.iter().find_map(|spelling| name.strip_prefix(spelling));
+        family.map_or_else(|| name.clone(), |family| format!("vllm:{family}"))
+    };
+    wire_names(expr).iter().map(own).collect()
 }
 
 #[test]
@@ -282,6 +323,23 @@ fn a_family_of_vllm_is_asked_for_in_each_spelling() {
     }
 }
 
+/// Ray makes a histogram's sum of the middles of its buckets, so nothing may rest on one, nor on its count beside a sum.
+#[test]
+fn no_sum_behind_ray_is_asked_for() {
+    for (place, query) in queries() {
+        let parts = query.split("__name__=~\"").skip(1).map(|part| part.split('"').next().unwrap());
+        let (sums, others): (Vec<_>, Vec<_>) = parts.partition(|name| name.ends_with("_sum"));
+        assert!(sums.iter().all(|name| name.starts_with(NOT_BEHIND_RAY)), "{place}: {query}");
+        let count_of = |sum: &str| sum.replacen(NOT_BEHIND_RAY, "", 1).replace("_sum", "_count");
+        for sum in sums {
+            let counted = others.iter().filter(|name| name.ends_with(&count_of(sum)));
+            // The floor of a rule is no part of its quotient.
+            let mixed = counted.filter(|name| name.starts_with(EACH_SPELLING) && place != "a rule");
+            assert_eq!(mixed.count(), 0, "{place}: {query}");
+        }
+    }
+}
+
 /// Whether Prometheus takes a name to match a pattern: in whole.
 fn matches(pattern: &str, name: &str) -> bool {
     let Ok(Expr::VectorSelector(selector)) = parser::parse(&format!("{{a=~{pattern:?}, b=\"1\"}}")) else {
@@ -318,7 +376,16 @@ fn queries() -> Vec<(String, String)> {
     all
 }
 
-/// Patterns of names that the shipped configurations of Prometheus drop.
+/// The pieces of YAML in a document.
+fn yaml_in(path: &str) -> Vec<Value> {
+    let text = text(path);
+    let pieces = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    pieces
+        .map(|piece| serde_saphyr::from_str(piece).unwrap_or_else(|error| panic!("{path}: {error}\n{piece}")))
+        .collect()
+}
+
+/// Patterns of names that the shipped configurations of Prometheus drop, those of the documents included.
 fn dropped() -> Vec<(String, String)> {
     fn drops(value: &Value, found: &mut Vec<String>) {
         let by_name = value["source_labels"].as_array().or(value["sourceLabels"].as_array());
@@ -334,18 +401,22 @@ fn dropped() -> Vec<(String, String)> {
         documents(&path).iter().for_each(|document| drops(document, &mut found));
         all.extend(found.into_iter().map(|pattern| (path.display().to_string(), pattern)));
     }
+    for path in ["README.md", "deploy/README.md"] {
+        let mut found = Vec::new();
+        yaml_in(path).iter().for_each(|piece| drops(piece, &mut found));
+        all.extend(found.into_iter().map(|pattern| (path.to_owned(), pattern)));
+    }
     all
 }
 
 #[test]
 fn nothing_shipped_asks_for_what_a_shipped_configuration_drops() {
     let dropped = dropped();
-    assert!(dropped.len() >= 2, "{dropped:?}");
+    assert!(dropped.len() >= 3, "{dropped:?}");
     for (place, query) in queries() {
-        for name in metric_names(&query) {
-            let spelled = SPELLINGS.map(|spelling| name.replacen("vllm:", spelling, 1));
+        for name in wire_names(&query) {
             for (file, pattern) in &dropped {
-                assert!(!spelled.iter().any(|name| matches(pattern, name)), "{file} drops {name} of {place}: {query}");
+                assert!(!matches(pattern, &name), "{file} drops {name} of {place}: {query}");
             }
         }
     }
@@ -415,6 +486,28 @@ fn every_threshold_is_watched() {
     for name in recorded {
         assert!(expr.contains(&format!("\"threshold\", \"{name}\"")), "{name} is not named");
     }
+}
+
+/// The number of a threshold written as `vector(512 * 1024^2)`.
+fn threshold(name: &str) -> f64 {
+    let rule = rules().into_iter().find(|rule| rule["record"] == name).unwrap();
+    let (factor, power) = string(&rule, "expr")
+        .strip_prefix("vector(")
+        .and_then(|rest| rest.strip_suffix(')')?.split_once(" * 1024^"))
+        .unwrap_or_else(|| panic!("{name}: {rule}"));
+    factor.parse::<f64>().unwrap() * 1024f64.powi(power.parse().unwrap())
+}
+
+#[test]
+fn the_lines_of_a_panel_are_the_limits_of_the_alerts() {
+    let limits = ["kvtier:gpu_memory_free_bytes:critical", "kvtier:gpu_memory_free_bytes:warning"].map(threshold);
+    assert_eq!(limits, [256.0 * 1_048_576.0, 512.0 * 1_048_576.0]);
+    let board: Value = serde_json::from_str(&text("dashboards/kvtier-overview.json")).unwrap();
+    let panel = list(&board, "panels").into_iter().find(|panel| panel["title"] == "GPU memory free").unwrap();
+    let steps = list(&panel["fieldConfig"]["defaults"]["thresholds"], "steps");
+    let lines: Vec<f64> = steps.iter().filter_map(|step| step["value"].as_f64()).collect();
+    assert_eq!(lines, limits);
+    assert!(string(panel, "description").contains("the limits of the alerts: 512 MiB and 256 MiB."));
 }
 
 #[test]

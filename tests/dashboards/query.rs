@@ -61,6 +61,9 @@ pub const LINKS: &str = "kvtier:links:info";
 /// How a query asks for a family of the engine whatever the page calls it: with a colon or an underscore, and behind Ray.
 const EACH_SPELLING: &str = "(ray_|)vllm[:_]";
 
+/// The same without pages behind Ray, whose histograms have sums that are made up.
+const NOT_BEHIND_RAY: &str = "vllm[:_]";
+
 /// A selector and what is around it.
 pub struct Selector<'a> {
     /// What it selects.
@@ -77,10 +80,12 @@ impl Selector<'_> {
         let named = |one: &&Matcher| one.name == NAME;
         match (&self.of.name, self.of.matchers.matchers.iter().find(named)) {
             (Some(name), _) => name.into(),
-            (None, Some(one)) => match one.value.strip_prefix(EACH_SPELLING) {
-                Some(name) => format!("vllm:{name}").into(),
-                None => (&one.value).into(),
-            },
+            (None, Some(one)) => {
+                match [EACH_SPELLING, NOT_BEHIND_RAY].iter().find_map(|start| one.value.strip_prefix(start)) {
+                    Some(name) => format!("vllm:{name}").into(),
+                    None => (&one.value).into(),
+                }
+            }
             (None, None) => "".into(),
         }
     }
