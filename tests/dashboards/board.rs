@@ -67,6 +67,25 @@ pub fn substitute(query: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(query.to_owned(), |query, (name, value)| query.replace(&format!("${name}"), value))
 }
 
+/// A legend with its labels put in, as Grafana does and a browser shows it: a label that is not there leaves nothing, and several
+/// spaces are one.
+pub fn legend(format: &str, labels: &Value) -> String {
+    let (head, rest) = format.split_once("{{").unwrap_or((format, ""));
+    let put = rest
+        .split("{{")
+        .filter_map(|part| part.split_once("}}"))
+        .map(|(name, after)| format!("{}{after}", text(labels, name.trim())));
+    let line = std::iter::once(head.to_owned()).chain(put).collect::<String>();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_legend_has_the_labels_that_are_there() {
+    let labels = serde_json::json!({"instance": "a", "engine": "0"});
+    assert_eq!(legend("{{instance}} {{pod}}{{WorkerId}} engine {{ engine }} ", &labels), "a engine 0");
+    assert_eq!(legend("p50", &labels), "p50");
+}
+
 #[test]
 fn longer_names_are_substituted_first() {
     let values = [("job", "a"), ("job_name", "b"), ("__rate_interval", "1m")];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kvtier_exporter::demo::simulation::Truth;
 use serde_json::{Value, json};
 
-use crate::board::{self, Board, list, panels, substitute, text};
+use crate::board::{self, Board, legend, list, panels, substitute, text};
 use crate::program::exporter::Exporter;
 use crate::program::upstream::{Upstream, ok};
 use crate::rig::{Engine, GPU_FREE, Rig};
@@ -147,18 +147,6 @@ impl Fleet {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// A legend with its labels put in, as Grafana does.
-fn legend(format: &str, labels: &Value) -> String {
-    let labels = labels.as_object().unwrap().iter();
-    let put = labels.fold(format.to_owned(), |text, (name, value)| {
-        text.replace(&format!("{{{{{name}}}}}"), value.as_str().unwrap_or_default())
-    });
-    // A label that is not there leaves nothing, and a browser shows one space of several.
-    let left =
-        put.split("{{").enumerate().map(|(at, part)| if at == 0 { part } else { part.split_once("}}").unwrap().1 });
-    left.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

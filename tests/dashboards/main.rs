@@ -13,6 +13,7 @@ mod program;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apart;
 mod board;
 mod lint;
 mod live;

@@ -131,11 +131,20 @@ inhibition() {
     add alertname=KVTierGPUMemoryLow instance=gpu-04 gpu=0 severity=warning scope=host
     add alertname=KVTierGPUMemoryLow instance=gpu-04 gpu=1 severity=warning scope=host
     add alertname=KVTierGPUMemoryLow instance=gpu-04 gpu=1 severity=info scope=host
+    # Of one name in two clusters; and an engine that can be read by turns.
+    add alertname=KVTierExporterDown instance=gpu-09 cluster=a severity=warning scope=exporter
+    add alertname=KVTierShmStaleFiles instance=gpu-09 cluster=a severity=warning scope=host
+    add alertname=KVTierShmStaleFiles instance=gpu-09 cluster=b severity=warning scope=host
+    add alertname=KVTierUpstreamUnreadable upstream=main instance=gpu-10 part="by turns" severity=warning scope=exporter
+    add alertname=KVTierStoresRefused instance=gpu-10 engine=0 severity=warning scope=engine
     check "an unreadable engine mutes its other alerts" is inhibited alertname=KVTierStoresRefused instance=gpu-01
     check "a silent box mutes its exporter" is inhibited alertname=KVTierExporterDown instance=spark-01
     check "critical mutes warning" is inhibited instance=gpu-04 gpu=0 severity=warning
     check "warning mutes info" is inhibited instance=gpu-04 gpu=1 severity=info
     check "what may be the cause is not muted" is active alertname=KVTierShmStaleFiles instance=gpu-01
+    check "a silent exporter mutes its box" is inhibited alertname=KVTierShmStaleFiles instance=gpu-09 cluster=a
+    check "a box of that name in another cluster is not muted" is active alertname=KVTierShmStaleFiles instance=gpu-09 cluster=b
+    check "a page that comes by turns mutes nothing" is active alertname=KVTierStoresRefused instance=gpu-10
     check "the neighbour is not muted" is active alertname=KVTierStoresRefused instance=gpu-02
     check "a second source mutes no engine" is active alertname=KVTierStoresRefused instance=gpu-03
     check "critical of one GPU leaves the other one's warning" is active instance=gpu-04 gpu=1 severity=warning

@@ -1,0 +1,89 @@
+//! Engines of one page that other labels than model_name and engine tell apart, asked of a real Prometheus: each has a line and
+//! a row of its own, and none is counted into another.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::board::{self, legend, list, panels, substitute, text};
+use crate::program::upstream::{Upstream, ok};
+use crate::support::peers::Prometheus;
+
+/// What tells the engines of the page apart, and how a legend does: two pods, two replicas of Ray Serve in their workers, and two
+/// workers of no replica.
+const ENGINES: [(&str, &str, &str); 6] = [
+    ("vllm:", r#"pod="a""#, "here a engine 0"),
+    ("vllm:", r#"pod="b""#, "here b engine 0"),
+    ("ray_vllm_", r#"ReplicaId="r1",WorkerId="w1",SessionName="s""#, "here r1 engine 0"),
+    ("ray_vllm_", r#"ReplicaId="r2",WorkerId="w2",SessionName="s""#, "here r2 engine 0"),
+    ("ray_vllm_", r#"WorkerId="w3",SessionName="s""#, "here w3 engine 0"),
+    ("ray_vllm_", r#"WorkerId="w4",SessionName="s""#, "here w4 engine 0"),
+];
+
+/// Of each engine its number in this list, in every family.
+fn page() -> String {
+    let families = ["num_preemptions_total", "kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"];
+    let of = |family: &str| {
+        let sample = |(at, (spelling, labels, _)): (usize, &(&str, &str, &str))| {
+            format!("{spelling}{family}{{engine=\"0\",model_name=\"m\",{labels}}} {at}\n")
+        };
+        ENGINES.iter().enumerate().map(sample).collect::<String>()
+    };
+    families.map(of).concat()
+}
+
+/// Waits for two scrapes of the page, so that there are rates.
+fn scraped(page: &Upstream) -> Prometheus {
+    let target = json!({"targets": [page.address.to_string()], "labels": {"instance": "here"}});
+    let prometheus = Prometheus::running(&json!({
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [{"job_name": "kvtier", "static_configs": [target]}],
+    }));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while prometheus.instant("count_over_time(up[1m]) > 2").is_none_or(|found| found.is_empty()) {
+        assert!(Instant::now() < deadline, "the page is not scraped");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    prometheus
+}
+
+/// The queries of all panels of a title, with their legends.
+fn targets(title: &str) -> Vec<Value> {
+    let boards = board::all();
+    let panels = boards.iter().flat_map(|board| panels(&board.json)).filter(|panel| text(panel, "title") == title);
+    panels.flat_map(|panel| list(&panel["targets"]).cloned().collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn engines_of_one_page_have_lines_and_rows_of_their_own() {
+    let upstream = Upstream::start(|_| vec![ok(page())]);
+    let prometheus = scraped(&upstream);
+    let ask = |query: &str| -> Vec<(Value, f64)> {
+        let values =
+            [("instance", ".+"), ("job", ".+"), ("model_name", ".+"), ("engine", ".+"), ("__rate_interval", "20s")];
+        prometheus.instant(&substitute(query, &values)).unwrap_or_else(|| panic!("Prometheus refuses {query}"))
+    };
+    let numbered: Vec<_> =
+        ENGINES.iter().enumerate().map(|(at, (_, _, line))| ((*line).to_owned(), at as f64)).collect();
+    let still: Vec<_> = ENGINES.iter().map(|(_, _, line)| ((*line).to_owned(), 0.0)).collect();
+    for (title, expected) in [("GPU KV pool in use", &numbered), ("Preemptions", &still)] {
+        for target in targets(title) {
+            let found = ask(text(&target, "expr")).into_iter();
+            let mut lines: Vec<_> =
+                found.map(|(labels, value)| (legend(text(&target, "legendFormat"), &labels), value)).collect();
+            lines.sort_by(|one, other| one.0.cmp(&other.0));
+            assert_eq!(lines, *expected, "{title}");
+        }
+    }
+    for target in targets("Engines") {
+        if ["num_requests_running\"", "num_requests_waiting\""]
+            .iter()
+            .any(|family| text(&target, "expr").contains(family))
+            && !text(&target, "expr").contains("group")
+        {
+            let mut values: Vec<f64> = ask(text(&target, "expr")).into_iter().map(|(_, value)| value).collect();
+            values.sort_by(f64::total_cmp);
+            assert_eq!(values, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "{target}");
+        }
+    }
+}
