@@ -20,7 +20,7 @@ const ENGINES: [(&str, &str, &str); 6] = [
     ("ray_vllm_", r#"WorkerId="w4",SessionName="s""#, "here w4 engine 0"),
 ];
 
-/// Of each engine its number in this list, in every family.
+/// Of each engine its number in this list, in every family; and a tier of an engine that has neither of the labels.
 fn page() -> String {
     let families = ["num_preemptions_total", "kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"];
     let of = |family: &str| {
@@ -29,7 +29,7 @@ fn page() -> String {
         };
         ENGINES.iter().enumerate().map(sample).collect::<String>()
     };
-    families.map(of).concat()
+    families.map(of).concat() + "kvtier_tier_size_tokens{tier=\"hicache_host\"} 7\n"
 }
 
 /// Waits for two scrapes of the page, so that there are rates.
@@ -60,7 +60,7 @@ fn engines_of_one_page_have_lines_and_rows_of_their_own() {
     let prometheus = scraped(&upstream);
     let ask = |query: &str| -> Vec<(Value, f64)> {
         let values =
-            [("instance", ".+"), ("job", ".+"), ("model_name", ".+"), ("engine", ".+"), ("__rate_interval", "20s")];
+            [("instance", ".+"), ("job", ".+"), ("model_name", ".*"), ("engine", ".*"), ("__rate_interval", "20s")];
         prometheus.instant(&substitute(query, &values)).unwrap_or_else(|| panic!("Prometheus refuses {query}"))
     };
     let numbered: Vec<_> =
@@ -75,6 +75,11 @@ fn engines_of_one_page_have_lines_and_rows_of_their_own() {
             assert_eq!(lines, *expected, "{title}");
         }
     }
+    let room = targets("Room in tokens").into_iter().flat_map(|target| {
+        let found = ask(text(&target, "expr")).into_iter();
+        found.map(move |(labels, value)| (legend(text(&target, "legendFormat"), &labels), value)).collect::<Vec<_>>()
+    });
+    assert_eq!(room.collect::<Vec<_>>(), [("hicache_host tier".to_owned(), 7.0)]);
     for target in targets("Engines") {
         if ["num_requests_running\"", "num_requests_waiting\""]
             .iter()

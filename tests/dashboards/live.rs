@@ -94,8 +94,8 @@ impl Fleet {
         let values = [
             ("instance", instance),
             ("job", ".+"),
-            ("model_name", ".+"),
-            ("engine", ".+"),
+            ("model_name", ".*"),
+            ("engine", ".*"),
             ("__rate_interval", &window),
         ];
         let query = substitute(query, &values);

@@ -25,7 +25,7 @@ fn page(reset: usize) -> String {
 /// Names and colours of the marks that a dashboard shows.
 fn marks(board: &Board, prometheus: &Prometheus) -> Vec<(String, String)> {
     let shown = list(&board.json["annotations"]["list"]).filter(|one| {
-        let variables = [("instance", ".+"), ("job", ".+"), ("model_name", ".+"), ("engine", ".+")];
+        let variables = [("instance", ".+"), ("job", ".+"), ("model_name", ".*"), ("engine", ".*")];
         let query = substitute(text(one, "expr"), &variables);
         one["builtIn"] != 1 && prometheus.instant(&query).is_some_and(|found| !found.is_empty())
     });

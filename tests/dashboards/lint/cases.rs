@@ -10,8 +10,9 @@ use super::{RULES, findings};
 fn good() -> Value {
     let source = json!({"type": "prometheus", "uid": "${datasource}"});
     let variable = |name: &str, label: &str| {
+        let all = if ["model_name", "engine"].contains(&name) { ".*" } else { ".+" };
         json!({"name": name, "label": label, "type": "query", "datasource": source, "refresh": 2, "multi": true, "includeAll": true,
-            "allValue": ".+", "query": {"query": format!("label_values(kvtier_a{{job=~\"$job\"}}, {name})")}})
+            "allValue": all, "query": {"query": format!("label_values(kvtier_a{{job=~\"$job\"}}, {name})")}})
     };
     let expr = "sum(rate(kvtier_a_bytes_total{job=~\"$job\", instance=~\"$instance\"}[$__rate_interval])) / (sum(kvtier_b{job=~\"$job\", instance=~\"$instance\"}) > 0)";
     let panel = json!({
@@ -28,6 +29,7 @@ fn good() -> Value {
         "templating": {"list": [
             {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}},
             variable("job", "Job"), variable("model_name", "Model"), variable("instance", "Instance"), variable("engine", "Engine"),
+            {"name": "filters", "label": "Filters", "type": "adhoc", "datasource": source},
         ]},
         "annotations": {"list": [
             {"builtIn": 1, "datasource": {"type": "grafana"}},
@@ -53,6 +55,7 @@ const BAD: &[Bad] = &[
     ("provisioned", "/graphTooltip", || json!(0)),
     ("variables", "/templating/list/0/current", || json!({"text": "Mine", "value": "abc123"})),
     ("variables", "/templating/list/1/allValue", || json!(null)),
+    ("variables", "/templating/list/4/allValue", || json!(".+")),
     ("variables", "/templating/list/1/multi", || json!(false)),
     ("variables", "/templating/list/2/refresh", || json!(1)),
     ("variables", "/templating/list/3/label", || json!("instance")),
@@ -61,7 +64,13 @@ const BAD: &[Bad] = &[
     ("variables", "/templating/list/1/query/query", || json!("label_values(kvtier_a{, job)")),
     ("data source", "/panels/1/datasource/uid", || json!("abc123")),
     ("data source", "/panels/1/targets/0/datasource/uid", || json!("${DS_PROMETHEUS}")),
+    (
+        "variables",
+        "/templating/list/5",
+        || json!({"name": "pod", "label": "Pod", "type": "adhoc", "datasource": {"type": "prometheus", "uid": "${datasource}"}}),
+    ),
     ("data source", "/templating/list/1/datasource/uid", || json!("abc123")),
+    ("data source", "/templating/list/5/datasource/uid", || json!("abc123")),
     ("data source", "/annotations/list/1/datasource", || json!(null)),
     ("ids", "/panels/1/id", || json!(1)),
     ("ids", "/panels/1/id", || json!(null)),

@@ -27,15 +27,18 @@ pub fn provisioned(board: &Value) -> Vec<String> {
 }
 
 /// The variables that every dashboard has, in this order: name and label.
-const VARIABLES: [(&str, &str); 5] = [
+const VARIABLES: [(&str, &str); 6] = [
     ("datasource", "Data source"),
     ("job", "Job"),
     ("model_name", "Model"),
     ("instance", "Instance"),
     ("engine", "Engine"),
+    ("filters", "Filters"),
 ];
 
-/// Data source first, then from wide to narrow; several values each, and All is one regular expression.
+/// Data source first, then from wide to narrow; several values each, and All is one regular expression, which takes an
+/// engine without that label too: SGLang's have no engine, and others no model. Last, filters on any label:
+/// what else tells engines apart has no variable of its own.
 pub fn variables(board: &Value) -> Vec<String> {
     let all: Vec<_> = list(&board["templating"]["list"]).collect();
     let names: Vec<_> = all.iter().map(|one| (text(one, "name"), text(one, "label"))).collect();
@@ -55,8 +58,12 @@ fn query_variable(one: &Value) -> Vec<String> {
     let query = text(&one["query"], "query");
     let series = query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(", "));
     let (series, label) = series.unwrap_or_default();
+    let all = if ["model_name", "engine"].contains(&text(one, "name")) { ".*" } else { ".+" };
     let wanted = [
-        (one["multi"] == true && one["includeAll"] == true && one["allValue"] == ".+", "All is not one .+"),
+        (
+            one["multi"] == true && one["includeAll"] == true && one["allValue"] == all,
+            "All is not one regular expression",
+        ),
         (one["refresh"] == 2, "its values do not follow the time range"),
         (label.trim_end_matches(')') == text(one, "name"), "its query is for another label"),
         (series.starts_with("kvtier_"), "its values come from another program's metric"),
@@ -69,7 +76,7 @@ fn query_variable(one: &Value) -> Vec<String> {
 /// Everything that asks for data asks the chosen data source; but for Grafana's own annotations.
 pub fn data_source(board: &Value) -> Vec<String> {
     let chosen = |one: &Value| one["datasource"]["type"] == "prometheus" && one["datasource"]["uid"] == "${datasource}";
-    let variables = list(&board["templating"]["list"]).filter(|one| one["type"] == "query");
+    let variables = list(&board["templating"]["list"]).filter(|one| one["type"] != "datasource");
     let annotations = list(&board["annotations"]["list"]).filter(|one| one["builtIn"] != 1);
     let panels = panels(board);
     let targets = panels.iter().flat_map(|panel| list(&panel["targets"]));
