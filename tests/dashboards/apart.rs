@@ -55,6 +55,22 @@ fn targets(title: &str) -> Vec<Value> {
 }
 
 #[test]
+fn a_notice_has_one_row_with_or_without_the_address_of_what_it_means() {
+    for (links, told) in [("", ""), ("kvtier:links:info{runbook=\"r\",notices=\"n\",grafana=\"g\"} 1\n", "n")] {
+        let page = "kvtier_notice_active{id=\"value-withheld\",upstream=\"main\"} 1\n".to_owned() + links;
+        let upstream = Upstream::start(move |_| vec![ok(&page)]);
+        let prometheus = scraped(&upstream);
+        let query = targets("Notices").iter().map(|target| text(target, "expr").to_owned()).next().unwrap();
+        let rows = prometheus.instant(&substitute(&query, &[("instance", ".+"), ("job", ".+")])).unwrap();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(row, _)| ["instance", "upstream", "id", "notices"].map(|label| text(row, label)))
+            .collect();
+        assert_eq!(rows, [["here", "main", "value-withheld", told]]);
+    }
+}
+
+#[test]
 fn engines_of_one_page_have_lines_and_rows_of_their_own() {
     let upstream = Upstream::start(|_| vec![ok(page())]);
     let prometheus = scraped(&upstream);
