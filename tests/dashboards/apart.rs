@@ -1,6 +1,7 @@
 //! Engines of one page that other labels than model_name and engine tell apart, asked of a real Prometheus: each has a line and
 //! a row of its own, and none is counted into another.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -52,6 +53,34 @@ fn targets(title: &str) -> Vec<Value> {
     let boards = board::all();
     let panels = boards.iter().flat_map(|board| panels(&board.json)).filter(|panel| text(panel, "title") == title);
     panels.flat_map(|panel| list(&panel["targets"]).cloned().collect::<Vec<_>>()).collect()
+}
+
+/// Two engines that are asked alike. Half of the first one's tier is not predicted, since another tier lies behind it.
+fn predictions(asked: usize) -> String {
+    let engine = |engine: &str, predicted: &[(&str, f64)]| {
+        let labels = format!("engine=\"{engine}\",model_name=\"m\"");
+        let asked = format!("vllm:external_prefix_cache_queries_total{{{labels}}} {}\n", asked * 1000);
+        let one = |(size, share): &(&str, f64)| {
+            format!("kvtier_tier_predicted_reload_ratio{{{labels},tier=\"ram\",size=\"{size}\"}} {share}\n")
+        };
+        asked + &predicted.iter().map(one).collect::<String>()
+    };
+    engine("0", &[("1", 0.9), ("2", 1.0)]) + &engine("1", &[("0.5", 0.6), ("1", 0.7), ("2", 0.75)])
+}
+
+#[test]
+fn a_size_is_of_the_engines_for_which_it_is_predicted() {
+    let scrapes = AtomicUsize::new(0);
+    let upstream = Upstream::start(move |_| vec![ok(predictions(scrapes.fetch_add(1, Relaxed)))]);
+    let prometheus = scraped(&upstream);
+    // Half is the second engine's alone; of the others each is the mean of two.
+    for (line, share) in [("half", 0.6), ("present size", 0.8), ("2 ×", 0.875)] {
+        let shown =
+            targets("Predicted share reloaded, by size").into_iter().find(|one| text(one, "legendFormat") == line);
+        let values = [("instance", ".+"), ("job", ".+"), ("model_name", ".*"), ("engine", ".*")];
+        let found = prometheus.instant(&substitute(text(&shown.unwrap(), "expr"), &values)).unwrap();
+        assert!(found.len() == 1 && (found[0].1 - share).abs() < 1e-9, "{line}: {found:?}");
+    }
 }
 
 #[test]

@@ -77,6 +77,11 @@ const BAD: &[Bad] = &[
     ("grid", "/panels/1/gridPos/w", || json!(12)),
     ("grid", "/panels/1/gridPos/x", || json!(12)),
     ("grid", "/panels/1/gridPos/y", || json!(0)),
+    ("grid", "/panels/0/panels", || {
+        let mut inner = good()["panels"][1].clone();
+        (inner["id"], inner["title"], inner["gridPos"]["y"]) = (json!(3), json!("More bytes"), json!(5));
+        json!([inner])
+    }),
     ("titles", "/panels/1/title", || json!("")),
     ("titles", "/panels/1/title", || json!("R")),
     ("description", "/panels/1/description", || json!(null)),

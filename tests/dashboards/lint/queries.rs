@@ -90,17 +90,14 @@ pub fn guarded_division(board: &Value) -> Vec<String> {
 pub fn engines_stay_apart(board: &Value) -> Vec<String> {
     let names_engine = |labels: &[String]| labels.iter().any(|label| label == "engine");
     with_fault(all(board), |node| match node {
-        Expr::Aggregate(node) => {
-            let merged = match &node.modifier {
-                Some(LabelModifier::Include(by)) => names_engine(&by.labels),
-                Some(LabelModifier::Exclude(without)) => {
-                    without.labels.iter().any(|label| label == "WorkerId")
-                        && !selectors(&node.expr).iter().all(of_a_replica)
-                }
-                None => false,
-            };
-            merged
-        }
+        Expr::Aggregate(node) => match &node.modifier {
+            Some(LabelModifier::Include(by)) => names_engine(&by.labels),
+            Some(LabelModifier::Exclude(without)) => {
+                without.labels.iter().any(|label| label == "WorkerId")
+                    && !selectors(&node.expr).iter().all(of_a_replica)
+            }
+            None => false,
+        },
         Expr::Binary(node) => {
             let matching = node.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref());
             matches!(matching, Some(LabelModifier::Include(on)) if names_engine(&on.labels))

@@ -104,12 +104,25 @@ fn place(panel: &Value) -> [u64; 4] {
     ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap_or(0))
 }
 
-/// Each cell of the grid from the first line to the last belongs to exactly one panel.
+/// Each cell of the grid from the first line to the last belongs to exactly one panel. What is in a closed row takes no room
+/// until it is opened: it lies below its row, on a grid of its own.
 pub fn grid(board: &Value) -> Vec<String> {
-    let all = panels_and_rows(board);
+    let all: Vec<_> = list(&board["panels"]).collect();
+    let closed = all.iter().filter(|row| list(&row["panels"]).next().is_some());
+    let inner = closed.flat_map(|row| {
+        let inner: Vec<_> = list(&row["panels"]).collect();
+        let first = inner.iter().map(|panel| place(panel)[1]).min();
+        let lies = first == Some(place(row)[1] + 1);
+        let astray = (!lies).then(|| format!("not below its row: {}", name_of(row)));
+        one_grid(&inner).into_iter().chain(astray)
+    });
+    one_grid(&all).into_iter().chain(inner).collect()
+}
+
+fn one_grid(all: &[&Value]) -> Vec<String> {
     let mut found = Vec::new();
     let mut taken = BTreeSet::new();
-    for panel in &all {
+    for panel in all {
         let [x, y, w, h] = place(panel);
         if w == 0 || h == 0 || x + w > COLUMNS || (is_row(panel) && (x, w) != (0, COLUMNS)) {
             found.push(format!("outside of the grid: {}", name_of(panel)));
