@@ -310,10 +310,16 @@ fn log(line: &Line) {
         Line::Over(Notice { kind, upstream, detail, .. }) => {
             tracing::info!(notice = kind.id, upstream, seen = detail, "this is over");
         }
-        Line::LeftOut(count) => {
+        Line::Full(count) => {
             tracing::warn!(
                 count,
                 "there is more to tell than is logged at a time; /debug and /api/status list all of it"
+            );
+        }
+        Line::LeftOut(count) => {
+            tracing::warn!(
+                count,
+                "so many had no room in the log of the last ten minutes; /debug and /api/status list what is there now"
             );
         }
     }
