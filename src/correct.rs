@@ -92,7 +92,7 @@ fn correct_family(
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
         let after = match enabled {
             false => Err(OFF),
-            true if engine.engine.doubts(row.family) => Err(DOUBTFUL),
+            true if engine.engine.doubts_whose(row.family) => Err(DOUBTFUL),
             true if impossible.contains(&&engine.engine.id) => Err(NO_SHARE),
             true => outcome(fill),
         };
@@ -116,7 +116,7 @@ fn correct_family(
     }
     if let Some(before) = unclear {
         let is_new = |engine: &&Resolved<'_>| !done.iter().any(|one| one.engine == engine.engine.id);
-        let doubtful = engines.iter().filter(|engine| engine.engine.doubts(row.family)).filter(is_new);
+        let doubtful = engines.iter().filter(|engine| engine.engine.doubts_whose(row.family)).filter(is_new);
         let untouched = doubtful.map(|engine| {
             let after = Err(if enabled { DOUBTFUL } else { OFF });
             Corrected { family: row.family, engine: engine.engine.id.clone(), before, after }

@@ -98,6 +98,14 @@ pub const FACTS_NOT_PLACED: Kind = Kind {
     action: "Scrape each engine and each cache server on its own page, one exporter for each.",
 };
 
+/// Facts of one engine that contradict each other.
+pub const FACTS_CONTRADICT: Kind = Kind {
+    id: "facts-contradict",
+    what: "The page says different things of one engine.",
+    why: "Which of them holds nobody knows, so none is read: what rests on them is absent. Prometheus keeps one sample of a series, by chance of their order.",
+    action: "Find who writes the other one: a page that was put together of several, a proxy that repeats lines, or what a dead process left in PROMETHEUS_MULTIPROC_DIR. Give the engine's own page.",
+};
+
 /// More engines than are told apart.
 pub const TOO_MANY_ENGINES: Kind = Kind {
     id: "too-many-engines",
@@ -136,6 +144,7 @@ pub const KINDS: &[&Kind] = &[
     &TIER_SIZE_UNUSED,
     &TIER_SIZE_MISMATCH,
     &FACTS_NOT_PLACED,
+    &FACTS_CONTRADICT,
     &TOO_MANY_ENGINES,
     &CONFIG_RELOAD_REFUSED,
     &SKIP_VERIFY,
