@@ -133,7 +133,7 @@ fn correct_family(
 const OFF: &str = "switched off by --correct=off";
 
 /// Why a gauge that is no share passes: it may mean something else than the one that misleads (a fork's percents).
-const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";
+pub const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";
 
 /// The engines that have a sample of the family which is outside 0…1. A NaN claims nothing.
 fn impossible<'r>(

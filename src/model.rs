@@ -480,12 +480,14 @@ impl Engine {
 }
 
 /// Something that a dialect met and could not read as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     /// What kind of thing it is.
     pub kind: &'static Kind,
     /// What was seen, and of which engine; no counts, since a text that changes is news.
     pub text: String,
+    /// Bytes that it is about, where they are counted.
+    pub bytes: Option<f64>,
 }
 
 /// Which engine a sample belongs to.
@@ -574,14 +576,14 @@ impl Snapshot {
 
     /// Takes note of something that somebody should be told.
     pub fn note(&mut self, kind: &'static Kind, text: impl Into<String>) {
-        self.notes.push(Note { kind, text: text.into() });
+        self.notes.push(Note { kind, text: text.into(), bytes: None });
     }
 
     fn beyond(&mut self) -> &mut Engine {
         let notes = &mut self.notes;
         self.beyond.get_or_insert_with(|| {
             let text = format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others");
-            notes.push(Note { kind: &TOO_MANY_ENGINES, text });
+            notes.push(Note { kind: &TOO_MANY_ENGINES, text, bytes: None });
             Box::new(Engine::new(EngineId::default()))
         })
     }

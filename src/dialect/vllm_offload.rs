@@ -7,14 +7,14 @@
 //! Other backends of the connector count under the old name too, with a `transfer_type` of their own
 //! (`GPU_to_SHARED_STORAGE`). The other end of such a copy is a tier of which nothing else is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::identity::{Declared, Kind, Whose};
 use super::vllm::{CACHE_CONFIG, CONFIGURED};
 use super::{Dialect, as_number, described, facts, first, of_processes, placed, unreadable};
 use crate::exposition::{Exposition, Labels, unescape};
 use crate::model::{
-    Engine, EngineId, Fact, Medium, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
+    Engine, EngineId, Fact, Medium, Note, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
 };
 use crate::notice::kinds::UNKNOWN_DIRECTION;
 
@@ -183,20 +183,21 @@ fn transfers(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     facts(page, snapshot, STORE_TIME, |engine, _, fact| first(&mut ram(engine).transfers.store_seconds, fact));
     facts(page, snapshot, LOAD_BYTES, |engine, _, fact| first(&mut ram(engine).transfers.reloaded_bytes, fact));
     facts(page, snapshot, LOAD_TIME, |engine, _, fact| first(&mut ram(engine).transfers.reload_seconds, fact));
-    let mut strange = BTreeSet::new();
+    let mut strange: BTreeMap<String, Option<f64>> = BTreeMap::new();
     let mut old = |engine: &mut Engine, labels: Labels<'_>, fact: Fact, seconds: bool| {
         let Some(kind) = labels.raw("transfer_type") else { return };
         let end = other_end(kind);
-        strange.extend(strangeness(&engine.id, kind, end.as_ref().map(|(place, _)| place.as_str())));
+        if let Some(text) = strangeness(&engine.id, kind, end.as_ref().map(|(place, _)| place.as_str())) {
+            let bytes = strange.entry(text).or_default();
+            *bytes = bytes.or((!seconds).then_some(fact.value));
+        }
         let Some((place, way)) = end else { return };
         let (bytes, time) = way.of(&mut tier_at(engine, &place).transfers);
         first(if seconds { time } else { bytes }, fact);
     };
     facts(page, snapshot, TOTAL_BYTES, |engine, labels, fact| old(engine, labels, fact, false));
     facts(page, snapshot, TOTAL_TIME, |engine, labels, fact| old(engine, labels, fact, true));
-    for text in strange {
-        snapshot.note(&UNKNOWN_DIRECTION, text);
-    }
+    snapshot.notes.extend(strange.into_iter().map(|(text, bytes)| Note { kind: &UNKNOWN_DIRECTION, text, bytes }));
 }
 
 /// What is said of a direction that is not the CPU's.

@@ -26,7 +26,6 @@ use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::log;
-use crate::notice::kinds::SKIP_VERIFY;
 use crate::notice::telling::{Line, Telling};
 use crate::notice::{self, Kind, Notice};
 use crate::own::{self, BUILD, PageFacts, Visit};
@@ -187,7 +186,7 @@ impl Scraper {
         let unverified = self
             .targets()
             .filter(|target| target.client.believes_anybody())
-            .map(|target| Notice::new(&SKIP_VERIFY, target.name.as_str(), target.client.options().address.to_string()));
+            .map(|target| notice::unverified(&target.name, &target.client.options().address));
         blend.outcome.notices.iter().cloned().chain(reloads).chain(unverified).collect()
     }
 
