@@ -368,7 +368,7 @@ fn heard(heard: &Heard) -> String {
         Heard::EngineConnects => "nobody listens there, and a publisher connects".to_owned(),
         Heard::NobodyConnects => format!("nobody connected within {} s", PATIENCE.as_secs()),
         Heard::PortTaken => "the port is taken".to_owned(),
-        Heard::AnotherSocket(kind) => format!("a {kind} is there, which does not publish"),
+        Heard::AnotherSocket(kind) => format!("the socket there is of type {kind} and does not publish"),
         Heard::Failed(why) => why.clone(),
     }
 }
@@ -376,7 +376,7 @@ fn heard(heard: &Heard) -> String {
 fn replays(replays: Option<&Replays>) -> String {
     match replays {
         Some(Replays::There) => "it is there".to_owned(),
-        Some(Replays::AnotherSocket(kind)) => format!("a {kind} is there, which answers no replay"),
+        Some(Replays::AnotherSocket(kind)) => format!("the socket there is of type {kind} and answers no replay"),
         Some(Replays::Failed(why)) => why.clone(),
         None => "it was not looked at".to_owned(),
     }
