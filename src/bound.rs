@@ -367,7 +367,7 @@ fn fill(tier: &Tier, size: Option<Size>, several_groups: bool, shares: &mut Shar
 }
 
 /// Why nothing is said where series cannot be told apart.
-pub const DOUBTFUL: &str = "it is not certain which series are the engine's own: they differ in a label that nothing accounts for, or lack one";
+pub const DOUBTFUL: &str = "it is not certain which series hold for the engine: they differ in a label that nothing accounts for, lack one, or contradict each other";
 
 const SLOTS: &str = "slots";
 

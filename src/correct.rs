@@ -92,7 +92,7 @@ fn correct_family(
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
         let after = match enabled {
             false => Err(OFF),
-            true if engine.engine.doubts(row.family) => Err(DOUBTFUL),
+            true if engine.engine.doubts_whose(row.family) => Err(DOUBTFUL),
             true if impossible.contains(&&engine.engine.id) => Err(NO_SHARE),
             true => outcome(fill),
         };
@@ -116,7 +116,7 @@ fn correct_family(
     }
     if let Some(before) = unclear {
         let is_new = |engine: &&Resolved<'_>| !done.iter().any(|one| one.engine == engine.engine.id);
-        let doubtful = engines.iter().filter(|engine| engine.engine.doubts(row.family)).filter(is_new);
+        let doubtful = engines.iter().filter(|engine| engine.engine.doubts_whose(row.family)).filter(is_new);
         let untouched = doubtful.map(|engine| {
             let after = Err(if enabled { DOUBTFUL } else { OFF });
             Corrected { family: row.family, engine: engine.engine.id.clone(), before, after }
@@ -133,7 +133,7 @@ fn correct_family(
 const OFF: &str = "switched off by --correct=off";
 
 /// Why a gauge that is no share passes: it may mean something else than the one that misleads (a fork's percents).
-const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";
+pub const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";
 
 /// The engines that have a sample of the family which is outside 0…1. A NaN claims nothing.
 fn impossible<'r>(

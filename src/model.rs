@@ -263,7 +263,7 @@ pub struct Tier {
     pub promoted: Option<Fact>,
     /// Promotions happen that no family of this version counts: nothing can be said of the fill.
     pub promotions_unseen: bool,
-    /// It is not certain which series of a family that tells of its fill are its own (see [`Doubt`]): nothing can be said
+    /// It is not certain which series of a family that tells of its fill hold for it (see [`Doubt`]): nothing can be said
     /// of the fill.
     pub doubtful: bool,
     /// The tier in slots.
@@ -316,21 +316,40 @@ pub const MAX_ENGINES: usize = 1024;
 /// The most tiers of one engine.
 pub const MAX_TIERS: usize = 32;
 
-/// Samples of one family that cannot be told apart: which of them is an engine's nobody knows, so none is read.
+/// What a family says of one engine in several ways: which of them holds nobody knows, so none is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Doubt {
     /// The family.
     pub family: &'static str,
-    /// A label in which samples of one engine differ and which nothing accounts for; `None` where the samples lack
-    /// labels, and several engines have those that they do have.
-    pub label: Option<String>,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a family is not read for an engine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Its samples differ in this label, and nothing accounts for it.
+    Label(String),
+    /// Its samples lack labels, and several engines have those that they do have.
+    Shared,
+    /// One series stands on the page several times, with different values.
+    Repeated,
+    /// It describes the engine several times, and this label has different values. Only the label is not read.
+    Described(&'static str),
 }
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.label {
-            Some(label) => write!(f, "{} has several series for it, and label {label:?} tells them apart", self.family),
-            None => write!(f, "{} has series whose labels are those of other engines too", self.family),
+        let Doubt { family, cause } = self;
+        match cause {
+            Cause::Label(label) => {
+                write!(f, "{family} has several series for it, and label {label:?} tells them apart")
+            }
+            Cause::Shared => write!(f, "{family} has series whose labels are those of other engines too"),
+            Cause::Repeated => write!(f, "{family} has one series several times, with different values"),
+            Cause::Described(label) => {
+                write!(f, "{family} describes it several times, with different values of {label:?}")
+            }
         }
     }
 }
@@ -379,7 +398,7 @@ pub struct Engine {
     pub tiers: Vec<Tier>,
     /// Takes what is said of tiers beyond the first [`MAX_TIERS`]. Nobody reads it.
     pub beyond: Option<Box<Tier>>,
-    /// The families that are not read for it, since it is not certain which of their samples are its own.
+    /// What is not read for it, since nobody knows what holds.
     pub doubts: Vec<Doubt>,
 }
 
@@ -411,15 +430,31 @@ impl Engine {
         }
     }
 
-    /// Whether it is not certain which samples of a family are its own.
+    /// Whether it is not certain which samples of a family hold for it.
     pub fn doubts(&self, family: &str) -> bool {
-        self.doubts.iter().any(|doubt| doubt.family == family)
+        self.doubts.iter().any(|doubt| doubt.family == family && !matches!(doubt.cause, Cause::Described(_)))
     }
 
-    /// Takes note of a doubt, one for each family.
-    pub fn doubt(&mut self, doubt: Doubt) {
-        if !self.doubts(doubt.family) {
-            self.doubts.push(doubt);
+    /// Whether it is not certain which samples of a family are its own.
+    pub fn doubts_whose(&self, family: &str) -> bool {
+        self.doubts.iter().any(|doubt| doubt.family == family && matches!(doubt.cause, Cause::Label(_) | Cause::Shared))
+    }
+
+    /// Whether a family describes it with different values of a label.
+    pub fn doubts_label(&self, family: &str, label: &str) -> bool {
+        self.doubts
+            .iter()
+            .any(|doubt| doubt.family == family && matches!(doubt.cause, Cause::Described(one) if one == label))
+    }
+
+    /// Takes note of a doubt: one for each family, or each label of a description.
+    pub fn doubt(&mut self, family: &'static str, cause: Cause) {
+        let is_known = match cause {
+            Cause::Described(label) => self.doubts_label(family, label),
+            _ => self.doubts(family),
+        };
+        if !is_known {
+            self.doubts.push(Doubt { family, cause });
         }
     }
 
@@ -445,12 +480,14 @@ impl Engine {
 }
 
 /// Something that a dialect met and could not read as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     /// What kind of thing it is.
     pub kind: &'static Kind,
     /// What was seen, and of which engine; no counts, since a text that changes is news.
     pub text: String,
+    /// Bytes that it is about, where they are counted.
+    pub bytes: Option<f64>,
 }
 
 /// Which engine a sample belongs to.
@@ -463,6 +500,16 @@ pub enum Owner {
     /// None that is known.
     #[default]
     Nobody,
+}
+
+impl Owner {
+    /// The place of the only one.
+    pub fn one(self) -> Option<usize> {
+        match self {
+            Owner::One(at) => Some(at),
+            Owner::Several | Owner::Nobody => None,
+        }
+    }
 }
 
 /// Whose the samples of each page are: found once, and looked up for each family that is read.
@@ -529,14 +576,14 @@ impl Snapshot {
 
     /// Takes note of something that somebody should be told.
     pub fn note(&mut self, kind: &'static Kind, text: impl Into<String>) {
-        self.notes.push(Note { kind, text: text.into() });
+        self.notes.push(Note { kind, text: text.into(), bytes: None });
     }
 
     fn beyond(&mut self) -> &mut Engine {
         let notes = &mut self.notes;
         self.beyond.get_or_insert_with(|| {
             let text = format!("the page names more than {MAX_ENGINES} engines: nothing is derived for the others");
-            notes.push(Note { kind: &TOO_MANY_ENGINES, text });
+            notes.push(Note { kind: &TOO_MANY_ENGINES, text, bytes: None });
             Box::new(Engine::new(EngineId::default()))
         })
     }

@@ -5,7 +5,7 @@
 
 mod body;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::{iter, slice};
 
 use bytes::Bytes;
@@ -201,8 +201,6 @@ pub struct Survey {
     pub serving: Vec<Serving>,
     /// How each engine was told to offload.
     pub configured: Vec<Configured>,
-    /// Bytes of copies between places that no dialect knows, by their direction in the engine's words.
-    pub strange_copies: BTreeMap<String, f64>,
     /// The names of all metrics on the pages.
     pub names: BTreeSet<String>,
 }
@@ -217,7 +215,6 @@ pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
     Survey {
         serving: serving.iter().flat_map(|page| serving::read(page, &snapshot)).collect(),
         configured: serving.iter().flat_map(serving::configured).collect(),
-        strange_copies: serving.iter().flat_map(serving::strange_copies).collect(),
         names: names.map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
         snapshot,
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kvtier_exporter::catalogue::catalogue;
+use kvtier_exporter::notice::InCheck;
 use kvtier_exporter::notice::kinds::KINDS;
 
 const README: &str = include_str!("../README.md");
@@ -37,7 +38,18 @@ fn ids_of_findings() -> BTreeSet<String> {
         let code = text.split("#[cfg(test)]").next().unwrap();
         code.split('"').filter(|piece| is_an_id(piece)).map(str::to_owned).collect::<Vec<_>>()
     });
-    text.flatten().collect()
+    let told = KINDS.iter().filter(|kind| kind.check != InCheck::Never).map(|kind| kind.id.to_owned());
+    text.flatten().chain(told).collect()
+}
+
+#[test]
+fn a_notice_that_a_finding_tells_better_names_findings_that_there_are() {
+    let ids = ids_of_findings();
+    for kind in KINDS {
+        if let InCheck::Better(better, _) = kind.check {
+            assert!(!better.is_empty() && better.iter().all(|id| ids.contains(*id)), "{}: {better:?}", kind.id);
+        }
+    }
 }
 
 #[test]

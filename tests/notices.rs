@@ -8,10 +8,15 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use kvtier_exporter::notice::Notice;
+use kvtier_exporter::advise::{Finding, check};
+use kvtier_exporter::bound::resolve;
+use kvtier_exporter::host::facts::BoxFacts;
+use kvtier_exporter::notice::kinds::{KINDS, SKIP_VERIFY};
 use kvtier_exporter::notice::spelling::Via;
-use kvtier_exporter::pipeline::{Format, Outcome, Source, explain, process};
+use kvtier_exporter::notice::{InCheck, Notice, unverified};
+use kvtier_exporter::pipeline::{Format, Outcome, Source, explain, process, survey};
 use kvtier_exporter::settings::{HostFacts, LiveTierFile, Settings, SharedMemory};
+use kvtier_exporter::upstream::Address;
 use support::captures;
 use support::page::{Page, run, run_with};
 
@@ -286,4 +291,112 @@ fn of_pages_of_real_engines_nothing_is_told_but_what_their_connector_lacks() {
     for (name, id) in told {
         assert_eq!(id, lacks(&name), "{name}");
     }
+}
+
+// Everything that is told at run time is told by `check`.
+
+/// What `check` finds in the same pages, and nothing else of the box.
+fn found(sources: &[Source], settings: &Settings, notices: &[Notice]) -> Vec<Finding> {
+    let survey = survey(sources, settings);
+    let engines = resolve(&survey.snapshot, settings, &HostFacts::default());
+    let page = check::Page { survey: &survey, main: &survey, engines: &engines };
+    check::check(&check::Facts {
+        upstream: "http://h",
+        page: Ok(page),
+        extras: &[],
+        notices,
+        settings,
+        engines: 1,
+        boxed: &BoxFacts::default(),
+        said_unified: false,
+        disks: &[],
+        lmcache: None,
+        under_load: None,
+        events: &[],
+        stored_meanwhile: None,
+    })
+}
+
+/// A page for each kind of notice that follows from a page or from what the operator says.
+fn of_each_kind() -> Vec<(Vec<Source>, Settings, HostFacts)> {
+    let lines = |lines: &[String]| vec![source("main", &lines.concat())];
+    let plain = |page: &str| (vec![source("main", page)], Settings::default(), HostFacts::default());
+    let pods = ["1", "2"].map(|numa| {
+        format!("vllm:prompt_tokens_total{{engine=\"0\",model_name=\"m\"}} 5\nvllm:num_preemptions_total{{engine=\"0\",model_name=\"m\",numa=\"{numa}\"}} 1\n")
+    });
+    let engines: Vec<String> =
+        (0..1100).map(|n| format!("vllm:prompt_tokens_total{{engine=\"{n}\",model_name=\"m\"}} 1\n")).collect();
+    let two_of_one_cache = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 1\n\
+                            vllm:prompt_tokens_total{engine=\"1\",model_name=\"m\"} 1\n\
+                            lmcache:local_cache_usage{model_name=\"m\",worker_id=\"0\"} 1\n";
+    let impossible = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 10\n\
+                      vllm:prompt_tokens_by_source_total{engine=\"0\",model_name=\"m\",source=\"local_compute\"} 20\n";
+    let of_nobody = Page::vllm().sample("vllm:prompt_tokens_cached_by_source_total", "source=\"host\"", "4096");
+    let unsized_gauge = Page::vllm().sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.0").sample(
+        "vllm:kv_offload_store_bytes_total",
+        "",
+        "5e+09",
+    );
+    let two_values =
+        Page::vllm().sample("vllm:prompt_tokens_total", "", "1").sample("vllm:prompt_tokens_total", "", "2");
+    let sizes =
+        Settings { tier_sizes: [("ram".to_owned(), GIB), ("disc".to_owned(), GIB)].into(), ..Settings::default() };
+    let small = HostFacts { shm: mount(Some(64 << 20), true), ..HostFacts::default() };
+    vec![
+        plain(PYTHON),
+        plain(RAY),
+        plain(SHARED_STORAGE),
+        (lines(&pods), Settings::default(), HostFacts::default()),
+        plain(impossible),
+        plain(&format!("{SHARED_STORAGE}a{{b=\"c\" 1\n")),
+        (vec![source("main", tier_of(32, "0.33+").written())], Settings::default(), small),
+        plain(NO_FAMILIES),
+        plain(of_nobody.written()),
+        plain(unsized_gauge.written()),
+        (vec![source("main", tier_of(32, "0.24+").written())], sizes, HostFacts::default()),
+        plain(two_of_one_cache),
+        plain(two_values.written()),
+        (lines(&engines), Settings::default(), HostFacts::default()),
+        (
+            vec![source("main", SHARED_STORAGE), source("ray", RAY), source("bad", "a{b=\"c\" 1\nx 1\n")],
+            Settings::default(),
+            HostFacts::default(),
+        ),
+    ]
+}
+
+#[test]
+fn whatever_is_told_at_run_time_is_found_by_check_and_once() {
+    let mut kinds = BTreeSet::from([SKIP_VERIFY.id]);
+    for (sources, settings, host) in of_each_kind() {
+        let mut notices = process(&sources, &settings, &host).notices;
+        notices.push(unverified("main", &Address::parse("https://h").unwrap()));
+        let findings = found(&sources, &settings, &notices);
+        for notice in &notices {
+            kinds.insert(notice.kind.id);
+            let of = if notice.upstream == "main" { "" } else { notice.upstream.as_str() };
+            let is_it = |finding: &&Finding| match notice.kind.check {
+                InCheck::Better(ids, _) if of.is_empty() => ids.contains(&finding.id) || finding.id == notice.kind.id,
+                _ => finding.id == notice.kind.id && finding.seen.contains(&notice.seen()) && finding.seen.contains(of),
+            };
+            assert_eq!(findings.iter().filter(is_it).count(), 1, "{}: {findings:#?}", notice.seen());
+        }
+    }
+    let all: BTreeSet<_> = KINDS.iter().filter(|kind| kind.check != InCheck::Never).map(|kind| kind.id).collect();
+    assert_eq!(kinds, all, "each kind has a page here");
+}
+
+/// A gauge that passes since something else is wrong is no second finding; at run time both are told.
+#[test]
+fn what_only_follows_is_not_found_beside_its_cause() {
+    let hybrid = Page::vllm()
+        .sample("vllm:prompt_tokens_total", "", "5")
+        .config(r#"kv_offloading_size="8.0",kv_offloading_backend="native",mamba_block_size="512""#)
+        .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.0")
+        .sample("vllm:kv_offload_store_bytes_total", "", "5e+06");
+    let sources = [source("main", hybrid.written())];
+    let notices = of(&sources).notices;
+    assert_eq!(ids(&notices), ["gauge-not-corrected"]);
+    let findings = found(&sources, &Settings::default(), &notices);
+    assert_eq!(findings.iter().map(|finding| finding.id).collect::<Vec<_>>(), ["tier-of-several-kv-groups"]);
 }

@@ -435,21 +435,6 @@ fn promotions_that_cannot_be_read_leave_the_fill_unknown() {
 }
 
 #[test]
-fn the_first_of_two_equal_gauges_counts_and_both_lines_stay() {
-    let page = Page::vllm()
-        .config(r#"kv_offloading_size="1.0",kv_offloading_backend="native""#)
-        .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.0")
-        .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.5")
-        .sample("vllm:kv_offload_cpu_cache_write_usage_perc", "", "0.0")
-        .sample("vllm:kv_offload_cpu_cache_write_usage_perc", "", "0.5")
-        .sample("vllm:kv_offload_store_bytes_total", "", "268435456");
-    let result = run(&page);
-    assert_eq!(result.tier("kvtier_tier_pinned_ratio"), 0.0);
-    // A quarter of 1 GiB, with nothing in flight; both lines of the duplicate say it.
-    assert_eq!(result.upstream("vllm:kv_offload_cpu_cache_usage_perc"), ["0.25", "0.25"]);
-}
-
-#[test]
 fn a_declared_size_that_fits_no_tier_is_said() {
     let page = Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", "5");
     let said = |name: &str| {
@@ -667,18 +652,6 @@ fn label_values_with_escapes_find_their_engine_and_leave_as_they_came() {
     // 4096 ÷ 2^30
     let line = format!("vllm:kv_offload_cpu_cache_usage_perc{{{labels}}} 3.814697265625e-6");
     assert_eq!(result.lines("vllm:kv_offload_cpu_cache_usage_perc"), [line]);
-}
-
-#[test]
-fn the_first_of_two_equal_series_counts_and_both_pass() {
-    let page = Page::vllm().sample("vllm:kv_offload_store_bytes_total", "", "5").raw(
-        "vllm:kv_offload_store_bytes_total",
-        r#"model_name="acme/m",engine="0""#,
-        "7",
-    );
-    let result = run(&page);
-    assert_eq!(result.tier("kvtier_tier_stored_bytes_total"), 5.0);
-    assert_eq!(result.page, page.written());
 }
 
 #[test]

@@ -46,6 +46,11 @@ pub fn many(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
+/// The same of a number that may be large: `1 token`, `1,200,000 tokens`.
+pub fn counted(number: f64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if count(number) == "1" { "" } else { "s" })
+}
+
 /// A share as per cent: `12.0 %`. Neither 0 nor 100 is said of what is only close to it.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {

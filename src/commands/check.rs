@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{PATIENCE, fetch, look, print_as, status, unknown_text};
-use crate::advise::check::{self, DiskTier, Extra, Facts, Listened, link_is_low};
+use crate::advise::check::{self, Added, DiskTier, Extra, Facts, Listened, link_is_low};
 use crate::advise::lmcache::Config;
 use crate::advise::words::{many, short_size};
 use crate::advise::{Finding, any_to_act_on, tally};
@@ -19,9 +19,12 @@ use crate::events::Endpoint;
 use crate::events::probe::{Heard, Replays, probe, probe_replay};
 use crate::files;
 use crate::host;
+use crate::host::Standing;
 use crate::host::facts::{self, BoxFacts, Gpu};
-use crate::pipeline::{self, MAIN, Source, Survey};
+use crate::notice::{self, Notice};
+use crate::pipeline::{self, MAIN, PageReport, Source, Survey};
 use crate::redact;
+use crate::settings::Settings;
 use crate::upstream::{Address, Client, UpstreamError};
 
 /// Between two looks at a link that is below its maximum.
@@ -53,10 +56,9 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
     let (config, unreachable) = lmcache?;
     let settings = cli.settings();
     let alone = main.as_ref().map(|source| pipeline::survey(slice::from_ref(source), &settings));
-    let page = main.as_ref().map(|main| {
-        let sources: Vec<Source> = std::iter::once(main).chain(extras.iter().flatten()).cloned().collect();
-        pipeline::survey(&sources, &settings)
-    });
+    let sources: Vec<Source> = main.iter().chain(extras.iter().flatten()).cloned().collect();
+    let page = main.as_ref().map(|_| pipeline::survey(&sources, &settings));
+    let outcome = pipeline::process(&sources, &settings, &host);
     let under_load = under_load(cli, &client, &boxed, alone.as_ref().ok()).await;
     let events = listen(cli, page.is_ok()).await;
     let stored_meanwhile = stored_meanwhile(cli, &client, alone.as_ref().ok(), &events).await;
@@ -67,8 +69,8 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
             (Ok(survey), Ok(main)) => Ok(check::Page { survey, main, engines: &engines }),
             (Err(error), _) | (_, Err(error)) => Err(error),
         },
-        extras: &further(&clients, &extras),
-        unverified: &unverified(&client, &clients),
+        extras: &further(&clients, extras, &outcome.reports),
+        notices: &[outcome.notices, unverified(&client, &clients)].concat(),
         settings: &settings,
         engines: flags.engines,
         boxed: &boxed,
@@ -85,7 +87,7 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         command: "check",
         version: env!("CARGO_PKG_VERSION"),
         upstream: facts.upstream.to_owned(),
-        looked_at: looked_at(&facts, &extras, flags.url.as_ref()),
+        looked_at: looked_at(&facts, flags.url.as_ref()),
         findings,
         unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).chain(not_compared(&facts)).collect(),
     };
@@ -126,18 +128,34 @@ async fn pages(clients: &[(String, Client)]) -> Vec<Result<Source, UpstreamError
     pages
 }
 
-fn further(clients: &[(String, Client)], pages: &[Result<Source, UpstreamError>]) -> Vec<Extra> {
+fn further(
+    clients: &[(String, Client)],
+    pages: Vec<Result<Source, UpstreamError>>,
+    reports: &[PageReport],
+) -> Vec<Extra> {
     let each = clients.iter().zip(pages).map(|((name, client), page)| Extra {
         name: name.clone(),
         address: client.options().address.to_string(),
-        error: page.as_ref().err().cloned(),
+        page: page.map(|page| added(page, reports.iter().find(|report| report.name == *name))),
     });
     each.collect()
 }
 
-fn unverified(main: &Client, extras: &[(String, Client)]) -> Vec<String> {
-    let clients = std::iter::once(main).chain(extras.iter().map(|(_, client)| client));
-    clients.filter(|client| client.believes_anybody()).map(|client| client.options().address.to_string()).collect()
+/// The names are those of its page alone, whatever is left out of them beside the main one.
+fn added(page: Source, report: Option<&PageReport>) -> Added {
+    let alone = Source { name: MAIN.to_owned(), ..page };
+    let names = pipeline::survey(&[alone], &Settings::default()).names.len();
+    report.map_or(Added { names, ..Added::default() }, |report| Added {
+        names,
+        left_out: report.merged_out,
+        samples: report.counts.samples,
+    })
+}
+
+fn unverified(main: &Client, extras: &[(String, Client)]) -> Vec<Notice> {
+    let clients = std::iter::once((MAIN, main)).chain(extras.iter().map(|(name, client)| (name.as_str(), client)));
+    let asked = clients.filter(|(_, client)| client.believes_anybody());
+    asked.map(|(name, client)| notice::unverified(name, &client.options().address)).collect()
 }
 
 async fn disks(cli: &Cli) -> Vec<DiskTier> {
@@ -272,16 +290,10 @@ fn not_compared(facts: &Facts<'_>) -> Vec<String> {
 }
 
 /// Everything that was given or found to be looked at, a line each, whatever came of it.
-fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcache: Option<&Address>) -> Vec<String> {
+fn looked_at(facts: &Facts<'_>, lmcache: Option<&Address>) -> Vec<String> {
     let boxed = facts.boxed;
     let mut lines = vec![main_line(facts)];
-    lines.extend(facts.extras.iter().zip(extras).map(|(extra, page)| match page {
-        Ok(source) => {
-            let names = pipeline::survey(slice::from_ref(source), facts.settings).names.len();
-            format!("extra {} at {}: {names} metric names", extra.name, extra.address)
-        }
-        Err(_) => format!("extra {} at {}: no page", extra.name, extra.address),
-    }));
+    lines.extend(facts.extras.iter().map(extra_line));
     let size = |bytes: Option<f64>| bytes.map_or("an unknown size".to_owned(), short_size);
     if let Some(shm) = &boxed.shm {
         lines.push(format!("{}: {} in all, {} free", shm.path, size(shm.size), size(shm.available)));
@@ -294,7 +306,7 @@ fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcach
     lines.extend(facts.disks.iter().map(disk_line));
     lines.extend(facts.events.iter().flat_map(event_lines));
     match (facts.lmcache, lmcache) {
-        (Some(config), _) => lines.push(format!("LMCache's configuration, {}", config.from)),
+        (Some(config), _) => lines.push(format!("LMCache's configuration, {}: it was read", config.from)),
         (None, Some(address)) => lines.push(format!("LMCache's server at {address}: no configuration")),
         (None, None) => {}
     }
@@ -303,36 +315,69 @@ fn looked_at(facts: &Facts<'_>, extras: &[Result<Source, UpstreamError>], lmcach
 
 fn main_line(facts: &Facts<'_>) -> String {
     let Ok(page) = &facts.page else { return format!("{}: no page", facts.upstream) };
-    let snapshot = &page.survey.snapshot;
+    let (snapshot, names) = (&page.survey.snapshot, many(page.main.names.len(), "metric name"));
+    let Some(kind) = snapshot.engine_kind else { return format!("{}: {names}, no known engine", facts.upstream) };
     format!(
-        "{}: {} metric names, {} {}, {}, {}",
+        "{}: {names}, {kind} {}, {}, {}",
         facts.upstream,
-        page.main.names.len(),
-        snapshot.engine_kind.unwrap_or("no known engine"),
         snapshot.version_range.as_deref().unwrap_or("of unknown version"),
         many(page.engines.len(), "engine"),
         many(page.engines.iter().map(|engine| engine.tiers.len()).sum(), "tier")
     )
 }
 
-fn disk_line(disk: &DiskTier) -> String {
-    let held = match disk.measured {
-        Some(measured) if measured.whole => format!(": {} in it", short_size(measured.bytes as f64)),
-        Some(measured) => format!(": {} in it or more", short_size(measured.bytes as f64)),
-        None => String::new(),
+fn extra_line(extra: &Extra) -> String {
+    let outcome = match &extra.page {
+        Ok(Added { names, left_out: 0, .. }) => many(*names, "metric name"),
+        Ok(Added { names, left_out, .. }) => {
+            let left_out = if *left_out == 1 { "1 family is".to_owned() } else { format!("{left_out} families are") };
+            format!(
+                "{}; {left_out} left out, since the main page or every server has them",
+                many(*names, "metric name")
+            )
+        }
+        Err(_) => "no page".to_owned(),
     };
-    format!("disk tier {}{held}", disk.path.display())
+    format!("extra {} at {}: {outcome}", extra.name, extra.address)
+}
+
+fn disk_line(disk: &DiskTier) -> String {
+    let found = match (&disk.place, disk.measured) {
+        (None, _) => "no answer".to_owned(),
+        (Some(place), _) if place.standing == Standing::Missing => "it is not there".to_owned(),
+        (Some(place), _) if place.standing == Standing::NotADirectory => "it is no directory".to_owned(),
+        (Some(_), Some(measured)) if measured.whole => format!("{} in it", short_size(measured.bytes as f64)),
+        (Some(_), Some(measured)) => format!("{} in it or more", short_size(measured.bytes as f64)),
+        (Some(_), None) => "what is in it was not counted".to_owned(),
+    };
+    format!("disk tier {}: {found}", disk.path.display())
 }
 
 fn event_lines(one: &Listened) -> Vec<String> {
-    let link = &one.endpoint.link;
-    let events = match one.heard {
-        Heard::Batch(rank) => format!("events of {link}: a batch of rank {rank} came"),
-        _ => format!("events of {link}"),
-    };
-    let replay = one.endpoint.replay.as_ref().map(|address| match one.replays {
-        Some(Replays::There) => format!("replay of {address}: it is there"),
-        _ => format!("replay of {address}"),
-    });
+    let events = format!("events of {}: {}", one.endpoint.link, heard(&one.heard));
+    let replay =
+        one.endpoint.replay.as_ref().map(|address| format!("replay of {address}: {}", replays(one.replays.as_ref())));
     std::iter::once(events).chain(replay).collect()
+}
+
+fn heard(heard: &Heard) -> String {
+    match heard {
+        Heard::Batch(rank) => format!("a batch of rank {rank} came"),
+        Heard::OtherTopic(topic) => format!("a batch came under the topic {topic:?}"),
+        Heard::Nothing => format!("a publisher is there, and nothing came within {} s", PATIENCE.as_secs()),
+        Heard::EngineConnects => "nobody listens there, and a publisher connects".to_owned(),
+        Heard::NobodyConnects => format!("nobody connected within {} s", PATIENCE.as_secs()),
+        Heard::PortTaken => "the port is taken".to_owned(),
+        Heard::AnotherSocket(kind) => format!("the socket there is of type {kind} and does not publish"),
+        Heard::Failed(why) => why.clone(),
+    }
+}
+
+fn replays(replays: Option<&Replays>) -> String {
+    match replays {
+        Some(Replays::There) => "it is there".to_owned(),
+        Some(Replays::AnotherSocket(kind)) => format!("the socket there is of type {kind} and answers no replay"),
+        Some(Replays::Failed(why)) => why.clone(),
+        None => "it was not looked at".to_owned(),
+    }
 }

@@ -21,13 +21,13 @@
 //! estimate would be an invention. Read from the releases 0.3.3 to 0.5.6, which spell these names alike; 0.3.3 has
 //! no lookups yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::identity::{Declared, Kind, Whose};
+use super::identity::{Declared, Kind, Repeats, Whose};
 use super::{Dialect, says_something};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Quotient, Residency, Snapshot};
-use crate::notice::kinds::FACTS_NOT_PLACED;
+use crate::notice::kinds::{FACTS_CONTRADICT, FACTS_NOT_PLACED};
 
 pub(super) const KIND: &str = "lmcache";
 pub(super) const CPU: &str = "lmcache_cpu";
@@ -58,6 +58,10 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
             let place = (model(sample.labels, snapshot), whose.server(sample.labels));
             caches.entry(place).or_default().take(name, sample.labels, sample.value);
         }
+        for labels in Repeats::of(page.samples(name)).otherwise.into_iter().map(|at| page.samples(name)[at].labels) {
+            let place = (model(labels, snapshot), whose.server(labels));
+            caches.entry(place).or_default().unclear.insert(name);
+        }
     }
     for ((model, labels), cache) in &caches {
         place(model, labels, cache, snapshot);
@@ -84,6 +88,8 @@ struct Cache<'a> {
     bytes: BTreeMap<(&'static str, Worker), f64>,
     looked_up: BTreeMap<Process<'a>, f64>,
     found: BTreeMap<Process<'a>, f64>,
+    /// Families that contradict themselves.
+    unclear: BTreeSet<&'static str>,
 }
 
 impl<'a> Cache<'a> {
@@ -109,6 +115,9 @@ impl<'a> Cache<'a> {
 
     /// What was found of what was looked up, by the process that looked up the most; of equals by the first.
     fn lookups(&self) -> Option<Quotient> {
+        if [LOOKED_UP, FOUND].iter().any(|name| self.unclear.contains(name)) {
+            return None;
+        }
         let told =
             self.looked_up.iter().filter_map(|(process, looked_up)| Some((*looked_up, *self.found.get(process)?)));
         let (looked_up, found) = told.reduce(|most, next| if next.0 > most.0 { next } else { most })?;
@@ -117,6 +126,9 @@ impl<'a> Cache<'a> {
 
     /// The bytes of all workers. The scheduler's own page says 0 of bytes that the workers hold.
     fn bytes(&self, family: &'static str) -> Option<Fact> {
+        if self.unclear.contains(family) {
+            return None;
+        }
         let held = |(name, worker): &(&str, Worker)| *name == family && !worker.is_scheduler;
         let shares = self.bytes.iter().filter(|(key, _)| held(key)).map(|(_, bytes)| *bytes);
         shares.reduce(|all, bytes| all + bytes).map(|bytes| Fact::new(bytes, family))
@@ -132,6 +144,12 @@ fn model(labels: Labels<'_>, snapshot: &Snapshot) -> String {
 }
 
 fn place(model: &str, labels: &[(String, String)], cache: &Cache<'_>, snapshot: &mut Snapshot) {
+    for name in &cache.unclear {
+        let note = format!(
+            "what LMCache says of model {model:?}: {name} has one series several times, with different values; it is not read"
+        );
+        snapshot.note(&FACTS_CONTRADICT, note);
+    }
     if let Some(bytes) = cache.bytes(DISK_CLAIMED) {
         super::add(&mut snapshot.disk_claimed, bytes);
     }

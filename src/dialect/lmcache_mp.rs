@@ -17,13 +17,14 @@
 //! one; hits by level include what the GPU held, so they are not tokens served. Where
 //! `event_bus_dropped_events_total` is above 0, all counters are too low, on both sides of a quotient.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::identity::{Declared, Kind, Whose};
+use super::identity::{Declared, Kind, Repeats, Whose};
 use super::lmcache::{CPU, DISK, KIND};
 use super::{Dialect, add};
 use crate::exposition::{Exposition, Sample};
 use crate::model::{EngineId, Fact, Medium, Quotient, Residency, Snapshot, Tier};
+use crate::notice::kinds::FACTS_CONTRADICT;
 
 const CONNECTOR: &str = "LMCacheMPConnector";
 
@@ -85,8 +86,15 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
         return false;
     }
     snapshot.engine_kind.get_or_insert(KIND);
-    for (labels, server) in servers(page, snapshot) {
+    let (servers, unclear) = servers(page, snapshot);
+    for (labels, server) in servers {
         place(&labels, &server, snapshot);
+    }
+    for name in unclear {
+        let note = format!(
+            "what LMCache's server says: {name} has one series several times, with different values; it is not read"
+        );
+        snapshot.note(&FACTS_CONTRADICT, note);
     }
     true
 }
@@ -94,20 +102,32 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
 /// What the page says of one server, by family.
 type Server<'p, 'a> = BTreeMap<&'static str, Vec<&'p Sample<'a>>>;
 
-/// The servers of the page by the labels that tell them apart. A page without any such sample is of one server.
-fn servers<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> BTreeMap<Vec<(String, String)>, Server<'p, 'a>> {
-    let mut servers: BTreeMap<_, Server<'p, 'a>> = BTreeMap::new();
+/// The servers of the page by the labels that tell them apart.
+type Servers<'p, 'a> = BTreeMap<Vec<(String, String)>, Server<'p, 'a>>;
+
+/// The servers of the page, each series once, and the families that contradict themselves, of whose server nothing is left. A
+/// page without any sample that tells servers apart is of one.
+fn servers<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> (Servers<'p, 'a>, BTreeSet<&'static str>) {
+    let mut servers = Servers::new();
+    let mut unclear = BTreeSet::new();
     for name in DIALECT.reads {
         let whose = Whose::of(snapshot, Kind::LmcacheServer, name);
-        for sample in page.samples(name).iter().filter(|sample| sample.value.is_finite()) {
+        let samples = page.samples(name);
+        let Repeats { again, otherwise } = Repeats::of(samples);
+        let read = |(at, sample): &(usize, &Sample<'_>)| !again.contains(at) && sample.value.is_finite();
+        for (_, sample) in samples.iter().enumerate().filter(read) {
             let server = servers.entry(whose.server(sample.labels)).or_default();
             server.entry(*name).or_default().push(sample);
+        }
+        for sample in otherwise.into_iter().map(|at| &samples[at]) {
+            unclear.insert(*name);
+            servers.entry(whose.server(sample.labels)).or_default().remove(name);
         }
     }
     if servers.is_empty() {
         servers.insert(Vec::new(), Server::new());
     }
-    servers
+    (servers, unclear)
 }
 
 fn place(labels: &[(String, String)], server: &Server<'_, '_>, snapshot: &mut Snapshot) {

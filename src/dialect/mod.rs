@@ -151,6 +151,20 @@ fn facts(
     }
 }
 
+/// Labels of a description of an engine as they are written. One of which others say something else is not read.
+fn described<'a, const N: usize>(
+    engine: &Engine,
+    family: &str,
+    labels: Labels<'a>,
+    names: [&str; N],
+) -> [Option<&'a str>; N] {
+    let mut values = labels.raws(names);
+    for (value, name) in values.iter_mut().zip(names) {
+        *value = value.filter(|_| !engine.doubts_label(family, name));
+    }
+    values
+}
+
 /// Keeps the first value read: of two samples of one series the first counts.
 fn first(slot: &mut Option<Fact>, fact: Fact) {
     slot.get_or_insert(fact);
@@ -175,11 +189,6 @@ fn largest(slot: &mut Option<Fact>, fact: Fact) {
 /// largest counts. Without a `pid` it is one series, and of its duplicates the first counts.
 fn of_processes(slot: &mut Option<Fact>, labels: Labels<'_>, fact: Fact) {
     if labels.raw("pid").is_some() { largest(slot, fact) } else { first(slot, fact) }
-}
-
-/// A label that holds a number.
-fn number(labels: Labels<'_>, name: &str) -> Option<f64> {
-    as_number(labels.raw(name))
 }
 
 /// The number that a label holds. Python writes `None` and an empty text for what it does not know.

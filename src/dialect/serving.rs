@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 
 use super::identity::{Kind, Whose};
 use super::vllm::CACHE_CONFIG;
-use super::vllm_offload::TOTAL_BYTES;
 use super::{first, largest};
 use crate::exposition::{Exposition, Names};
 use crate::model::{EngineId, Fact, Histogram, Owner, Snapshot};
@@ -75,7 +74,7 @@ const SPELLINGS: [Spelling; 2] = [
 pub static NAMES: LazyLock<Names> = LazyLock::new(|| {
     let each =
         |s: &Spelling| [Some(s.running), Some(s.preemptions), s.asked, Some(s.bucket), Some(s.sum), Some(s.count)];
-    Names::new(SPELLINGS.iter().flat_map(each).flatten().chain([CACHE_CONFIG, TOTAL_BYTES]))
+    Names::new(SPELLINGS.iter().flat_map(each).flatten().chain([CACHE_CONFIG]))
 });
 
 /// The engines of a page that was scanned for [`NAMES`], in the order of their labels. The snapshot is of the same page:
@@ -104,18 +103,6 @@ pub fn configured(page: &Exposition<'_>) -> Vec<Configured> {
             })
         })
         .collect()
-}
-
-/// Bytes of copies that are not between the GPU and the CPU, by their `transfer_type`, all engines together.
-pub fn strange_copies(page: &Exposition<'_>) -> BTreeMap<String, f64> {
-    let mut copies = BTreeMap::new();
-    for sample in page.samples(TOTAL_BYTES).iter().filter(|sample| sample.value.is_finite()) {
-        let kind = sample.labels.value("transfer_type");
-        if !kind.is_empty() && !["gpu_to_cpu", "cpu_to_gpu"].iter().any(|known| kind.eq_ignore_ascii_case(known)) {
-            *copies.entry(kind.into_owned()).or_insert(0.0) += sample.value;
-        }
-    }
-    copies
 }
 
 impl Spelling {

@@ -3,7 +3,7 @@
 //! A page has no `engine` label, so a server is one engine, `engine=""`. Its data-parallel replicas have a scheduler and a
 //! cache each, so `dp_rank` on the scheduler's families tells engines apart; a server without replicas has it on the
 //! cache's families only, where it says nothing. What all ranks of an engine say alike (tokens) is taken from the first
-//! that reports; what each rank has of its own (bytes, seconds) is summed over all.
+//! that reports; what each rank has of its own (bytes, seconds) is summed over all, a series that stands there twice once.
 //!
 //! There is a tier only where the page has `hicache_host_total_tokens`: the counters of hits stand at 0 without one
 //! too, evictions do not mean that something was kept, and `--enable-lmcache` shows no pool of its own. So a 0 of
@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{Declared, Kind};
+use super::identity::{Declared, Kind, Repeats};
 use super::{Dialect, add, placed};
 use crate::exposition::{Exposition, Sample};
 use crate::model::{Engine, Fact, Medium, Owner, Quotient, Residency, Snapshot};
@@ -111,8 +111,12 @@ fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
 fn by_engine<'p, 'a>(page: &'p Exposition<'a>, snapshot: &Snapshot) -> BTreeMap<usize, Samples<'p, 'a>> {
     let mut all: BTreeMap<usize, Samples<'p, 'a>> = BTreeMap::new();
     for name in DIALECT.reads {
-        let whole = |sample: &&Sample<'_>| sample.value.is_finite() && sample.labels.value("priority").is_empty();
-        for (place, sample) in placed(page, name).filter(|(_, sample)| whole(sample)) {
+        let again = Repeats::of(page.samples(name)).again;
+        let whole = |sample: &Sample<'_>| sample.value.is_finite() && sample.labels.value("priority").is_empty();
+        for (at, (place, sample)) in placed(page, name).enumerate() {
+            if again.contains(&at) || !whole(sample) {
+                continue;
+            }
             if let Owner::One(at) = snapshot.pages.owner(place)
                 && !snapshot.engines[at].doubts(name)
             {

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::identity::{Declared, Kind, Whose};
 use super::{
-    Dialect, as_number, facts, first, of_processes, placed, vllm_groups, vllm_offload, vllm_simple, vllm_tiering,
+    Dialect, as_number, described, facts, first, of_processes, placed, vllm_groups, vllm_offload, vllm_simple,
+    vllm_tiering,
 };
 use crate::exposition::{Exposition, Sample};
 use crate::model::{Engine, Fact, Owner, Quotient, ResetCalls, Snapshot, ratio};
@@ -24,6 +25,15 @@ const FINISHED_COMPUTED: &str = "vllm:request_prefill_kv_computed_tokens_sum";
 const FINISHED_PREFILL: &str = "vllm:request_prefill_time_seconds_sum";
 const PREEMPTIONS: &str = "vllm:num_preemptions_total";
 const REQUEST_PREEMPTIONS: &str = "vllm:request_num_preemptions";
+/// What is read of a configuration, by all who read it.
+pub(super) const CONFIGURED: Declared = Declared::Facts(&[
+    "block_size",
+    "num_gpu_blocks",
+    "kv_cache_size_tokens",
+    "kv_offloading_backend",
+    "kv_offloading_size",
+]);
+
 /// What other connectors that supply tokens have on the page: a histogram each, by its TYPE line alone where it has
 /// not been used yet.
 const OTHER_CONNECTORS: [(&str, &str); 6] = [
@@ -82,7 +92,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         (WAITING_BY_REASON, Declared::These(&["reason"])),
         (SLEEP_STATE, Declared::These(&["sleep_state"])),
         (SLEEP_OPERATIONS, Declared::OfNoEngine),
-        (CACHE_CONFIG, Declared::Facts),
+        (CACHE_CONFIG, CONFIGURED),
         (HTTP_REQUESTS, Declared::OfNoEngine),
     ],
     read,
@@ -165,14 +175,21 @@ fn gpu_pool(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     let configs = page.samples(CACHE_CONFIG);
     let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
     let servers: Vec<_> = configs.iter().map(|sample| whose.server(sample.labels)).collect();
-    let mut engines: BTreeMap<_, f64> = BTreeMap::new();
-    servers.iter().for_each(|server| *engines.entry(server).or_default() += 1.0);
+    // An engine that is described several times is one.
+    let mut engines: BTreeMap<_, Vec<Owner>> = BTreeMap::new();
+    for ((place, _), server) in placed(page, CACHE_CONFIG).zip(&servers) {
+        let (known, owner) = (engines.entry(server).or_default(), snapshot.pages.owner(place));
+        if owner.one().is_none() || !known.contains(&owner) {
+            known.push(owner);
+        }
+    }
     for ((place, sample), server) in placed(page, CACHE_CONFIG).zip(&servers) {
         let Owner::One(at) = snapshot.pages.owner(place) else { continue };
         let engine = &mut snapshot.engines[at];
-        let [block, blocks, tokens] = sample.labels.raws(["block_size", "num_gpu_blocks", "kv_cache_size_tokens"]);
+        let names = ["block_size", "num_gpu_blocks", "kv_cache_size_tokens"];
+        let [block, blocks, tokens] = described(engine, CACHE_CONFIG, sample.labels, names);
         let (block, tokens) = (as_number(block), as_number(tokens));
-        let blocks = as_number(blocks).and_then(|all| ratio(all, *engines.get(server)?));
+        let blocks = as_number(blocks).and_then(|all| ratio(all, engines.get(server)?.len() as f64));
         let tokens = tokens.or_else(|| Some(blocks? * block?));
         if let Some(tokens) = tokens {
             first(&mut engine.gpu_pool_tokens, Fact::new(tokens, CACHE_CONFIG));

@@ -10,7 +10,7 @@
 //!
 //! That nothing shows is no proof of one group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::identity::{Kind, Whose};
 use super::vllm::CACHE_CONFIG;
@@ -21,20 +21,34 @@ use crate::model::{Owner, Snapshot};
 /// Tells the engines what shows that they have several groups.
 pub(super) fn mark(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     let whose = Whose::of(snapshot, Kind::Vllm, CACHE_CONFIG);
-    let mut servers: BTreeMap<_, (Vec<usize>, Vec<Labels<'_>>)> = BTreeMap::new();
+    let mut servers: BTreeMap<_, Server<'_>> = BTreeMap::new();
+    let mut known = BTreeSet::new();
     for (place, sample) in placed(page, CACHE_CONFIG) {
-        let (places, configs) = servers.entry(whose.server(sample.labels)).or_default();
-        places.push(place);
-        configs.push(sample.labels);
+        let server = servers.entry(whose.server(sample.labels)).or_default();
+        let owner = snapshot.pages.owner(place);
+        if owner.one().is_none_or(|engine| known.insert(engine)) {
+            server.engines.push(sample.labels);
+        }
+        server.descriptions.push((owner, sample.labels));
     }
-    for (places, configs) in servers.values() {
-        let of_the_pool = holds_fewer_tokens(configs).then_some("the pool holds fewer tokens than its blocks do");
-        for (place, labels) in places.iter().zip(configs) {
-            let Owner::One(at) = snapshot.pages.owner(*place) else { continue };
-            let engine = &mut snapshot.engines[at];
+    for server in servers.values() {
+        let of_the_pool =
+            holds_fewer_tokens(&server.engines).then_some("the pool holds fewer tokens than its blocks do");
+        for (owner, labels) in &server.descriptions {
+            let Owner::One(at) = owner else { continue };
+            let engine = &mut snapshot.engines[*at];
             engine.several_groups = engine.several_groups.or(mamba(*labels)).or(of_the_pool);
         }
     }
+}
+
+/// What is said of the engines of one server.
+#[derive(Default)]
+struct Server<'a> {
+    /// Each description, with whose it is. An engine may have several.
+    descriptions: Vec<(Owner, Labels<'a>)>,
+    /// One of each engine.
+    engines: Vec<Labels<'a>>,
 }
 
 fn mamba(labels: Labels<'_>) -> Option<&'static str> {

@@ -7,14 +7,14 @@
 //! Other backends of the connector count under the old name too, with a `transfer_type` of their own
 //! (`GPU_to_SHARED_STORAGE`). The other end of such a copy is a tier of which nothing else is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::identity::{Declared, Kind, Whose};
-use super::vllm::CACHE_CONFIG;
-use super::{Dialect, as_number, facts, first, number, of_processes, placed, unreadable};
+use super::vllm::{CACHE_CONFIG, CONFIGURED};
+use super::{Dialect, as_number, described, facts, first, of_processes, placed, unreadable};
 use crate::exposition::{Exposition, Labels, unescape};
 use crate::model::{
-    Engine, EngineId, Fact, Medium, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
+    Engine, EngineId, Fact, Medium, Note, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
 };
 use crate::notice::kinds::UNKNOWN_DIRECTION;
 
@@ -40,6 +40,16 @@ const ALLOCATION_FAILURES: &str = "vllm:kv_offload_allocation_failure_total";
 const OCCUPIED: &str = "vllm:kv_offload_cpu_cache_occupied_bytes";
 const CAPACITY: &str = "vllm:kv_offload_cpu_cache_capacity_bytes";
 
+/// What is read of the description of the tier that was built. A tier behind it has empty labels of these names.
+const BUILT: [&str; 5] = [
+    "cpu_num_chunks",
+    "cpu_kv_bytes_per_chunk",
+    "cpu_kv_cache_size_bytes",
+    "cpu_kv_cache_size_tokens",
+    "cpu_blocks_per_chunk",
+];
+pub(super) const BUILT_SAYS: Declared = Declared::Facts(&BUILT);
+
 pub(super) const DIALECT: Dialect = Dialect {
     name: "vllm_offload",
     reads: &[
@@ -63,8 +73,8 @@ pub(super) const DIALECT: Dialect = Dialect {
     declared: &[
         (TOTAL_BYTES, Declared::These(&["transfer_type"])),
         (TOTAL_TIME, Declared::These(&["transfer_type"])),
-        (CONFIG_INFO, Declared::Facts),
-        (CACHE_CONFIG, Declared::Facts),
+        (CONFIG_INFO, BUILT_SAYS),
+        (CACHE_CONFIG, CONFIGURED),
     ],
     read,
 };
@@ -173,20 +183,21 @@ fn transfers(page: &Exposition<'_>, snapshot: &mut Snapshot) {
     facts(page, snapshot, STORE_TIME, |engine, _, fact| first(&mut ram(engine).transfers.store_seconds, fact));
     facts(page, snapshot, LOAD_BYTES, |engine, _, fact| first(&mut ram(engine).transfers.reloaded_bytes, fact));
     facts(page, snapshot, LOAD_TIME, |engine, _, fact| first(&mut ram(engine).transfers.reload_seconds, fact));
-    let mut strange = BTreeSet::new();
+    let mut strange: BTreeMap<String, Option<f64>> = BTreeMap::new();
     let mut old = |engine: &mut Engine, labels: Labels<'_>, fact: Fact, seconds: bool| {
         let Some(kind) = labels.raw("transfer_type") else { return };
         let end = other_end(kind);
-        strange.extend(strangeness(&engine.id, kind, end.as_ref().map(|(place, _)| place.as_str())));
+        if let Some(text) = strangeness(&engine.id, kind, end.as_ref().map(|(place, _)| place.as_str())) {
+            let bytes = strange.entry(text).or_default();
+            *bytes = bytes.or((!seconds).then_some(fact.value));
+        }
         let Some((place, way)) = end else { return };
         let (bytes, time) = way.of(&mut tier_at(engine, &place).transfers);
         first(if seconds { time } else { bytes }, fact);
     };
     facts(page, snapshot, TOTAL_BYTES, |engine, labels, fact| old(engine, labels, fact, false));
     facts(page, snapshot, TOTAL_TIME, |engine, labels, fact| old(engine, labels, fact, true));
-    for text in strange {
-        snapshot.note(&UNKNOWN_DIRECTION, text);
-    }
+    snapshot.notes.extend(strange.into_iter().map(|(text, bytes)| Note { kind: &UNKNOWN_DIRECTION, text, bytes }));
 }
 
 /// What is said of a direction that is not the CPU's.
@@ -217,16 +228,16 @@ fn config_info(page: &Exposition<'_>, snapshot: &mut Snapshot) {
         if !matches!(labels.raw("tier"), None | Some("" | PRIMARY)) {
             return;
         }
-        let fact = |name| number(labels, name).map(|value| Fact::new(value, CONFIG_INFO));
+        let said = described(engine, CONFIG_INFO, labels, BUILT);
+        let [count, of_chunk, bytes, tokens, blocks_per_slot] =
+            said.map(|raw| as_number(raw).map(|value| Fact::new(value, CONFIG_INFO)));
         let tier = ram(engine);
-        let count = fact("cpu_num_chunks");
-        let by_chunk = || Some(Fact::new(count?.value * number(labels, "cpu_kv_bytes_per_chunk")?, CONFIG_INFO));
-        let bytes = fact("cpu_kv_cache_size_bytes").or_else(by_chunk);
+        let by_chunk = || Some(Fact::new(count?.value * of_chunk?.value, CONFIG_INFO));
+        let bytes = bytes.or_else(by_chunk);
         tier.sizes.extend(bytes.map(|fact| Size { fact, source: SizeSource::ConfigInfo }));
-        tier.size_tokens = tier.size_tokens.or(fact("cpu_kv_cache_size_tokens"));
-        tier.slots = tier.slots.or_else(|| {
-            Some(Slots { allocated: None, count: count?, bytes: bytes?, blocks_per_slot: fact("cpu_blocks_per_chunk") })
-        });
+        tier.size_tokens = tier.size_tokens.or(tokens);
+        tier.slots =
+            tier.slots.or_else(|| Some(Slots { allocated: None, count: count?, bytes: bytes?, blocks_per_slot }));
     });
     facts(page, snapshot, ALLOCATED, |engine, _, fact| {
         first(&mut ram(engine).allocated, fact);
@@ -244,8 +255,12 @@ fn configured_sizes(page: &Exposition<'_>, snapshot: &mut Snapshot) {
         let [backend, gib] = sample.labels.raws(["kv_offloading_backend", "kv_offloading_size"]);
         let (Some("native"), Some(gib)) = (backend, as_number(gib)) else { continue };
         let Owner::One(at) = snapshot.pages.owner(place) else { continue };
-        let tier = snapshot.engines[at].tier_or_insert(RAM, Medium::Ram, "native");
-        tier.sizes.push(Size { fact: Fact::new(gib * GIB, CACHE_CONFIG), source: SizeSource::CacheConfig });
+        let engine = &mut snapshot.engines[at];
+        let certain =
+            ["kv_offloading_backend", "kv_offloading_size"].iter().all(|name| !engine.doubts_label(CACHE_CONFIG, name));
+        let tier = engine.tier_or_insert(RAM, Medium::Ram, "native");
+        let size = Size { fact: Fact::new(gib * GIB, CACHE_CONFIG), source: SizeSource::CacheConfig };
+        tier.sizes.extend(certain.then_some(size));
     }
 }
 

@@ -17,12 +17,13 @@ pub(super) const DIALECT: Dialect = Dialect {
     reads: &[INFO],
     kind: Kind::Vllm,
     identity: &[],
-    declared: &[(INFO, Declared::Facts)],
+    declared: &[(INFO, Declared::Facts(&["backend"]))],
     read,
 };
 
 fn read(page: &Exposition<'_>, snapshot: &mut Snapshot) -> bool {
     facts(page, snapshot, INFO, |engine, labels, _| match labels.raw("backend") {
+        _ if engine.doubts_label(INFO, "backend") => {}
         Some("disk") => {
             // The disk replaces the RAM pool, which is then only a staging buffer.
             engine.tiers.retain(|tier| tier.name != RAM || tier.bounded_by_stores);

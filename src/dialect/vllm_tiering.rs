@@ -4,7 +4,7 @@
 //! tells the RAM tier what was promoted into it, which its own stored bytes do not count.
 
 use super::identity::{Declared, Kind};
-use super::vllm_offload::{CONFIG_INFO, CONNECTOR, PRIMARY, RAM};
+use super::vllm_offload::{BUILT_SAYS, CONFIG_INFO, CONNECTOR, PRIMARY, RAM};
 use super::{Dialect, facts, first, unreadable};
 use crate::exposition::{Exposition, Labels};
 use crate::model::{Engine, Fact, Medium, Snapshot, Tier, Transfers};
@@ -85,7 +85,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         (LOOKUPS[1], TIER),
         (LOOKUPS[2], TIER),
         (LOOKUPS[3], TIER),
-        (CONFIG_INFO, Declared::Facts),
+        (CONFIG_INFO, BUILT_SAYS),
     ],
     read,
 };

@@ -3,11 +3,11 @@
 //! A [`Kind`] is a row of the table in [`kinds`]: its id, what it means, why it matters and what to do. A [`Notice`] is one of
 //! that kind, of one upstream, with what was seen. Whoever finds one makes one; it is shown in four places, each from the same
 //! value: the log ([`telling`]), `/debug` ([`Notice::tell`]), `kvtier_notice_active` ([`active`]) and `/api/status`.
-//! The ids are those of `check` where it finds the same. `docs/notices.md` lists them all; a test holds it to the table.
+//! `check` tells them too, each as its row says ([`InCheck`]). `docs/notices.md` lists them all; a test holds it to the table.
 //!
 //! Pure: no clock, no I/O.
 //!
-//! To add one: a row in [`kinds`] and in `docs/notices.md`, and a [`Notice::new`] where it is seen: a rule in [`page`] for what
+//! To add one: a row in [`kinds`], in `docs/notices.md` and in `docs/findings.md`, and a [`Notice::new`] where it is seen: a rule in [`page`] for what
 //! follows from a page, [`crate::model::Snapshot::note`] for what a dialect meets.
 
 pub mod kinds;
@@ -17,8 +17,10 @@ pub mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::advise::Severity;
 use crate::family::{Desc, Family};
 use crate::redact::Lines;
+use crate::upstream::Address;
 
 /// `kvtier_notice_active`.
 pub const ACTIVE: Desc = Desc::gauge(
@@ -37,6 +39,19 @@ pub struct Kind {
     pub why: &'static str,
     /// What to do.
     pub action: &'static str,
+    /// How `check` tells of it.
+    pub check: InCheck,
+}
+
+/// How `check` tells of what a running exporter has a notice of. Each kind has an answer, so none is silent there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InCheck {
+    /// In the notice's own words.
+    AsItIs(Severity),
+    /// By one of these findings, which know more; of an extra, and where none of them is there, in the notice's own words.
+    Better(&'static [&'static str], Severity),
+    /// Not at all: it is of a program that runs, and of no page.
+    Never,
 }
 
 /// One thing to tell.
@@ -51,18 +66,26 @@ pub struct Notice {
     pub detail: String,
     /// The counts: they may change with each scrape, and that is no news. Empty where there are none.
     pub figures: String,
+    /// The id of what it follows from, where that is told by itself.
+    pub follows: Option<&'static str>,
 }
 
 impl Notice {
     /// A notice without figures.
     pub fn new(kind: &'static Kind, upstream: impl Into<String>, detail: impl Into<String>) -> Notice {
-        Notice { kind, upstream: upstream.into(), detail: detail.into(), figures: String::new() }
+        Notice { kind, upstream: upstream.into(), detail: detail.into(), figures: String::new(), follows: None }
     }
 
     /// The same with figures.
     #[must_use]
     pub fn with(self, figures: impl Into<String>) -> Notice {
         Notice { figures: figures.into(), ..self }
+    }
+
+    /// The same with what it follows from.
+    #[must_use]
+    pub fn after(self, follows: Option<&'static str>) -> Notice {
+        Notice { follows, ..self }
     }
 
     /// What was seen with its figures, as one sentence without its full stop.
@@ -72,7 +95,7 @@ impl Notice {
 
     /// Its paragraph in `/debug`.
     pub fn tell(&self, out: &mut Lines) {
-        let Kind { id, what, why, action } = self.kind;
+        let Kind { id, what, why, action, .. } = self.kind;
         let of = if self.upstream.is_empty() { String::new() } else { format!(" of upstream {}", self.upstream) };
         out.line(format_args!("notice {id}{of}"));
         out.line(format_args!("  seen     {}", self.seen()));
@@ -80,6 +103,11 @@ impl Notice {
         out.line(format_args!("  matters  {why}"));
         out.line(format_args!("  do       {action}"));
     }
+}
+
+/// Of an upstream whose certificate nobody looks at.
+pub fn unverified(upstream: &str, address: &Address) -> Notice {
+    Notice::new(&kinds::SKIP_VERIFY, upstream, address.to_string())
 }
 
 /// The most notices of one kind and upstream that are told one by one. Label values come from outside, so a page could make

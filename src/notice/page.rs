@@ -1,14 +1,14 @@
 //! What follows from the main page, from what was read on it to what there is to tell.
 
 use super::kinds::{
-    DROPPED_LINES, GAUGE_NOT_CORRECTED, SERVED_BY_NO_TIER, SHM_WRONG_MOUNT, TIER_SIZE_MISMATCH, TIER_SIZE_UNUSED,
-    TIER_WITHOUT_METRICS, UNKNOWN_ENGINE, VALUE_WITHHELD,
+    DROPPED_LINES, GAUGE_NOT_CORRECTED, IDENTITY_UNCERTAIN, SERVED_BY_NO_TIER, SHM_WRONG_MOUNT, TIER_SIZE_MISMATCH,
+    TIER_SIZE_UNUSED, TIER_WITHOUT_METRICS, UNKNOWN_ENGINE, VALUE_WITHHELD,
 };
 use super::spelling::{Spelling, Via};
 use super::{Kind, Notice};
-use crate::advise::words::{count, many, size};
-use crate::bound::{Resolved, ResolvedTier};
-use crate::correct::Corrected;
+use crate::advise::words::{counted, many, size};
+use crate::bound::{DOUBTFUL, IMPOSSIBLE, Resolved, ResolvedTier, SHARED};
+use crate::correct::{Corrected, NO_SHARE};
 use crate::exposition::{Counts, LineNote};
 use crate::model::{Engine, Medium, Snapshot, Tier};
 use crate::settings::{HostFacts, Settings, SharedMemory};
@@ -102,7 +102,10 @@ pub fn of_lines(upstream: &str, counts: &Counts, notes: &[LineNote]) -> Option<N
 
 /// What the dialects met and could not read as it stands.
 fn met_by_dialects(facts: &Facts<'_>) -> Vec<Notice> {
-    facts.snapshot.notes.iter().map(|note| facts.notice(note.kind, note.text.as_str())).collect()
+    let notes = facts.snapshot.notes.iter();
+    notes
+        .map(|note| facts.notice(note.kind, note.text.as_str()).with(note.bytes.map(size).unwrap_or_default()))
+        .collect()
 }
 
 /// A gauge that stays misleading although corrections are on.
@@ -110,7 +113,17 @@ fn gauges_not_corrected(facts: &Facts<'_>) -> Vec<Notice> {
     let left = facts.corrected.iter().filter(|_| facts.settings.correct);
     let left = left.filter_map(|one| Some((one, one.after.err()?)));
     let text = |(one, why): (&Corrected, &str)| format!("{} of engine {}: {why}", one.family, one.engine);
-    left.map(|one| facts.notice(&GAUGE_NOT_CORRECTED, text(one))).collect()
+    left.map(|one| facts.notice(&GAUGE_NOT_CORRECTED, text(one)).after(cause(one.1))).collect()
+}
+
+/// What is told by itself of why a gauge is not corrected. Contradictions are in doubt too, and whose series they are is not.
+fn cause(why: &str) -> Option<&'static str> {
+    match why {
+        DOUBTFUL => Some(IDENTITY_UNCERTAIN.id),
+        IMPOSSIBLE | NO_SHARE => Some(VALUE_WITHHELD.id),
+        SHARED => Some("tier-of-several-kv-groups"),
+        _ => None,
+    }
 }
 
 /// Ratios that would lie outside 0 to 1.
@@ -190,7 +203,8 @@ fn served_by_no_tier(facts: &Facts<'_>) -> Vec<Notice> {
 }
 
 fn tokens(number: f64) -> String {
-    format!("{} tokens were supplied", count(number))
+    let were = if number == 1.0 { "was" } else { "were" };
+    format!("{} {were} supplied", counted(number, "token"))
 }
 
 /// Nothing of it is known but perhaps its size.

@@ -26,7 +26,6 @@ use crate::events::{self, Events};
 use crate::family::encode;
 use crate::host::{self, Host};
 use crate::log;
-use crate::notice::kinds::SKIP_VERIFY;
 use crate::notice::telling::{Line, Telling};
 use crate::notice::{self, Kind, Notice};
 use crate::own::{self, BUILD, PageFacts, Visit};
@@ -187,7 +186,7 @@ impl Scraper {
         let unverified = self
             .targets()
             .filter(|target| target.client.believes_anybody())
-            .map(|target| Notice::new(&SKIP_VERIFY, target.name.as_str(), target.client.options().address.to_string()));
+            .map(|target| notice::unverified(&target.name, &target.client.options().address));
         blend.outcome.notices.iter().cloned().chain(reloads).chain(unverified).collect()
     }
 
@@ -310,10 +309,16 @@ fn log(line: &Line) {
         Line::Over(Notice { kind, upstream, detail, .. }) => {
             tracing::info!(notice = kind.id, upstream, seen = detail, "this is over");
         }
-        Line::LeftOut(count) => {
+        Line::Full(count) => {
             tracing::warn!(
                 count,
                 "there is more to tell than is logged at a time; /debug and /api/status list all of it"
+            );
+        }
+        Line::LeftOut(count) => {
+            tracing::warn!(
+                count,
+                "so many had no room in the log of the last ten minutes; /debug and /api/status list what is there now"
             );
         }
     }

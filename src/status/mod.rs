@@ -68,7 +68,7 @@ pub struct Told {
 impl Told {
     /// Describes a notice.
     pub fn new(notice: &Notice) -> Told {
-        let Kind { id, what, why, action } = *notice.kind;
+        let Kind { id, what, why, action, .. } = *notice.kind;
         Told { id, upstream: notice.upstream.clone(), seen: notice.seen(), what, why, action }
     }
 }

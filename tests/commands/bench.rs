@@ -74,7 +74,8 @@ pub struct Said {
 }
 
 impl Bench {
-    /// A box with 128 GiB of memory, a shared memory of 40 GiB, a GPU with 2 GiB free and no engine.
+    /// A box with 128 GiB of memory, a shared memory of 40 GiB, an empty disk of 400 GiB at `kv`, a GPU with 2 GiB free and no
+    /// engine.
     pub fn new() -> Bench {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
@@ -82,7 +83,8 @@ impl Bench {
             fs::create_dir_all(at(name)).unwrap();
         }
         let driver = Stub::build(&at("driver"), &[], &gpu(2 * GIB));
-        let mounts = vec![(at("shm"), "size=40g".to_owned())];
+        // Of the machine's own file system nothing is known: it may be full.
+        let mounts = vec![(at("shm"), "size=40g".to_owned()), (at("kv"), "size=400g".to_owned())];
         let bench = Bench { root, driver, mounts, prepare: Vec::new(), upstream: None, unprivileged: false };
         bench.memory(128 * GIB, 100 * GIB);
         // Where process 2 is seen, all processes are.
@@ -137,6 +139,7 @@ impl Bench {
     /// A tmpfs with these options over a directory of the box.
     pub fn mount(mut self, name: &str, options: &str) -> Bench {
         let at = self.at(name);
+        self.mounts.retain(|(known, _)| *known != at);
         self.mounts.push((at, options.to_owned()));
         self
     }

@@ -39,7 +39,7 @@ fn an_endpoint_that_is_no_engine() {
     let said = Bench::serving(router).check(&[]);
     said.says(1, &["FINDING upstream-wrong-endpoint", "serves 4 metric names, 3 of them of vLLM", "router"]);
     let gateway = "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 2\n";
-    Bench::serving(gateway).check(&[]).says(1, &["serves 1 metric names, 1 of them of vLLM"]);
+    Bench::serving(gateway).check(&[]).says(1, &["serves 1 metric name, 1 of them of vLLM"]);
     for engine in ["sglang-0.5.23-no-tier", "vllm-0.33.0-no-offload", "vllm-0.16.0-no-offload"] {
         Bench::serving(capture(engine)).check(&[]).says(0, &[FINE]);
     }
@@ -75,7 +75,7 @@ fn series_that_cannot_be_told_apart_are_found() {
     let line = page.lines().find(|line| line.starts_with(gauge)).unwrap();
     let odd = line.replace("{", "{numa=\"1\",");
     let said = Bench::serving(format!("{page}{odd}\n")).check(&[]);
-    let seen = format!("Of engine \"0\" of \"Qwen3.8-27B-NVFP4\", pod=\"a-0\": {gauge} has several series");
+    let seen = format!("of engine \"0\" of model \"Qwen3.8-27B-NVFP4\", pod=\"a-0\": {gauge} has several series");
     said.says(1, &["FINDING identity-uncertain", &seen, "label \"numa\""]);
 }
 
@@ -385,8 +385,8 @@ fn files_that_dead_engines_left_behind() {
         1,
         &[
             "FINDING shm-stale-files",
-            "1 vllm_offload_* files of 12.0 GiB (12,884,901,888 bytes)",
-            "no process maps them",
+            "1 vllm_offload_* file of 12.0 GiB (12,884,901,888 bytes) lies in",
+            "no process maps it.",
         ],
     );
     let unsure = bench("truncate -s 12G");
@@ -397,7 +397,7 @@ fn files_that_dead_engines_left_behind() {
         0,
         &[
             "remark shm-files-unknown",
-            "1 vllm_offload_* files of 12.0 GiB",
+            "1 vllm_offload_* file of 12.0 GiB",
             "process 7 (VLLM::Worker)",
             "Is a directory",
             "SYS_PTRACE",
@@ -414,15 +414,17 @@ fn files_that_dead_engines_left_behind() {
 
 #[test]
 fn a_path_that_is_no_tmpfs_is_a_remark() {
-    // Small enough for any disk.
-    let bench = || Bench::serving(replaced(&full(), "34359738368", "1048576"));
-    bench().check(&[]).says(0, &[FINE]);
-    let below = bench();
-    let shm = below.at("shm").display().to_string();
+    let below = Bench::serving(full());
+    below.check(&[]).says(0, &[FINE]);
+    let (shm, kv) = (below.at("shm").display().to_string(), below.at("kv").display().to_string());
+    // A file system of another kind over the box's own disk.
+    let overlay = format!("lowerdir={kv}/lower,upperdir={kv}/upper,workdir={kv}/work");
     below
-        .prepare(format!("umount {shm}"))
+        .prepare(format!(
+            "umount {shm}; mkdir {kv}/lower {kv}/upper {kv}/work; mount -t overlay -o {overlay} overlay {shm}"
+        ))
         .check(&[])
-        .says(0, &["remark shm-not-tmpfs", &format!("{shm} is no tmpfs.")]);
+        .says(0, &["remark shm-not-tmpfs", &format!("{shm} is no tmpfs."), "No findings, 1 remark."]);
 }
 
 const SPARK: &str = "driver 580.95.05\ncount 1\ngpu0.uuid GPU-bbbb\ngpu0.name NVIDIA GB10\ngpu0.memory !3\n";
@@ -538,10 +540,10 @@ fn a_link_below_its_maximum_counts_only_under_load() {
 fn a_directory_that_is_not_there_or_no_directory() {
     let bench = Bench::serving(full());
     let check = |name: &str| bench.check(&["--path.disk-tier", bench.at(name).to_str().unwrap()]);
-    check("kv").says(0, &[FINE, "disk tier /"]);
-    check("nothing").says(1, &["FINDING disk-tier-missing", "nothing is not there."]);
+    check("kv").says(0, &[FINE, "disk tier /", "kv: 0 bytes in it"]);
+    check("nothing").says(1, &["FINDING disk-tier-missing", "nothing is not there.", "nothing: it is not there"]);
     bench.write("file", "");
-    check("file").says(1, &["FINDING disk-tier-missing", "file is no directory."]);
+    check("file").says(1, &["FINDING disk-tier-missing", "file is no directory.", "file: it is no directory"]);
 }
 
 #[test]
@@ -554,7 +556,8 @@ fn a_directory_that_cannot_be_written_to() {
     let words = ["--path.disk-tier", kv.to_str().unwrap()];
     bench.check(&words).says(1, &["FINDING disk-tier-not-writable", "kv cannot be written to by this user."]);
     mode(&kv, 0o777);
-    bench.check(&words).is_silent_about(&["disk-tier"]);
+    // Without rights of its own it runs on the machine's file system, of which nothing else is known.
+    bench.check(&words).is_silent_about(&["disk-tier-not-writable"]);
 }
 
 #[test]
@@ -680,10 +683,49 @@ fn copies_to_a_place_that_is_not_known_are_told() {
     let said = Bench::serving(include_str!("pages/shared-storage.prom")).check(&[]);
     // 8e11 ÷ 2^30 = 745.06, 3e11 ÷ 2^30 = 279.40
     said.says(0, &["remark unknown-transfer-direction"]);
-    said.says(0, &["745.1 GiB (800,000,000,000 bytes) as \"GPU_to_SHARED_STORAGE\"", "279.4 GiB"]);
+    said.says(
+        0,
+        &[
+            "\"GPU_to_SHARED_STORAGE\" of engine \"0\" of model \"acme/m\"",
+            "(745.1 GiB (800,000,000,000 bytes))",
+            "279.4 GiB",
+        ],
+    );
     let other =
         full() + "vllm:kv_offload_total_bytes_total{engine=\"0\",model_name=\"m\",transfer_type=\"CPU_to_NVME\"} 5e9\n";
-    Bench::serving(other).check(&[]).says(0, &["5,000,000,000 bytes) as \"CPU_to_NVME\""]);
+    Bench::serving(other).check(&[]).says(0, &["\"CPU_to_NVME\"", "(5,000,000,000 bytes)"]);
+}
+
+#[test]
+fn what_the_running_exporter_has_notices_of_is_found() {
+    // 100 of 60 prompt tokens computed: 1.67.
+    let contradicts = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 60\n\
+                       vllm:prompt_tokens_by_source_total{engine=\"0\",model_name=\"m\",source=\"local_compute\"} 100\n";
+    Bench::serving(contradicts)
+        .check(&[])
+        .says(1, &["FINDING value-withheld", "kvtier_prefill_computed_ratio", "100 ("]);
+    let odd = full() + "a{b=\"c\" 1\n";
+    Bench::serving(odd).check(&[]).says(1, &["FINDING upstream-dropped-lines", "1 line in the last scrape"]);
+    let typed = Bench::serving(full()).check(&["--tier.size=rma=32GiB"]);
+    typed.says(1, &["FINDING tier-size-unused", "names tier \"rma\""]);
+    let unsized_tier = Bench::serving(capture("vllm-0.32.0-offload-cpu-kvtransferconfig-full"));
+    unsized_tier.check(&[]).says(1, &["FINDING gauge-not-corrected", "give it with --tier.size"]);
+    unsized_tier.check(&["--tier.size=32GiB"]).is_silent_about(&["gauge-not-corrected"]);
+    unsized_tier.check(&["--correct=off"]).is_silent_about(&["gauge-not-corrected"]);
+    let twice = full() + "vllm:num_preemptions_total{engine=\"0\",model_name=\"Qwen3.8-27B-NVFP4\"} 123456\n";
+    Bench::serving(twice)
+        .check(&[])
+        .says(1, &["FINDING facts-contradict", "vllm:num_preemptions_total has one series"]);
+}
+
+#[test]
+fn lmcaches_own_page_is_no_router() {
+    let said = Bench::serving(include_str!("pages/lmcache-lookups.prom")).check(&[]);
+    said.says(0, &["remark upstream-is-lmcache", "6 metric names, 4 of them of LMCache", "--upstream.extra"]);
+    said.is_silent_about(&["upstream-wrong-endpoint"]);
+    Bench::serving(capture("lmcache-0.5.6-cpu")).check(&[]).says(0, &["remark upstream-is-lmcache"]);
+    let engines = full() + "lmcache:num_lookup_tokens_total{model_name=\"Qwen3.8-27B-NVFP4\",worker_id=\"0\"} 5\n";
+    Bench::serving(engines).check(&[]).says(0, &[FINE]);
 }
 
 #[test]

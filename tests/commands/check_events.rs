@@ -42,6 +42,7 @@ fn a_wrong_topic_is_told_with_the_right_one() {
     let events = format!("--events={}", publisher.address());
     let said = while_a_batch_comes(publisher, &Bench::serving(full()), &[&events, "--events.topic=other"]);
     said.says(1, &["FINDING events-wrong-topic", "their topic is \"kv\"", "--events.topic=\"kv\""]);
+    said.says(1, &[": a batch came under the topic \"kv\""]);
 }
 
 #[test]
@@ -50,15 +51,16 @@ fn an_engine_that_connects_where_it_was_to_be_connected_to() {
     let _engine = Publisher::connect(port);
     let said = Bench::serving(full()).check(&[&format!("--events=tcp://127.0.0.1:{port}")]);
     said.says(1, &["FINDING events-wrong-side", &format!("Say --events.bind=tcp://127.0.0.1:{port}")]);
+    said.says(1, &[&format!("events of tcp://127.0.0.1:{port}: nobody listens there, and a publisher connects")]);
 }
 
 #[test]
 fn an_engine_that_binds_where_it_was_waited_for() {
     let publisher = Publisher::bind(0, Replay::New);
     let said = Bench::serving(full()).check(&[&format!("--events.bind={}", publisher.address())]);
-    said.says(0, &["remark events-port-taken", "say --events instead of --events.bind"]);
+    said.says(0, &["remark events-port-taken", "say --events instead of --events.bind", ": the port is taken"]);
     let said = Bench::serving(full()).check(&[&format!("--events.bind=tcp://127.0.0.1:{}", free_port())]);
-    said.says(1, &["FINDING events-wrong-side", "Nobody connected to"]);
+    said.says(1, &["FINDING events-wrong-side", "Nobody connected to", ": nobody connected within 5 s"]);
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn the_replay_is_looked_at_too() {
             "FINDING events-replay-unreachable",
             &format!("The replay at {nobody}: cannot connect: "),
             "replay_endpoint",
-            &format!("replay of {nobody} "),
+            &format!("replay of {nobody}: cannot connect: "),
         ],
     );
 }
@@ -100,8 +102,10 @@ fn ports_of_two_ranks_that_meet() {
         1,
         &[
             "FINDING events-ports-collide",
-            &format!("The socket on {replay} is a ROUTER and does not publish."),
+            &format!("The socket on {replay} is of type ROUTER and does not publish."),
             &format!("{events} is given both as an endpoint of events and as one of a replay."),
+            &format!("events of {replay}: the socket there is of type ROUTER and does not publish"),
+            &format!("replay of {events}: the socket there is of type XPUB and answers no replay"),
         ],
     );
     let said = bench().check(&[&format!("--events={events}")]);
@@ -114,6 +118,7 @@ fn silence_is_a_finding_where_engines_store_and_unknown_where_they_do_not() {
     let events = format!("--events={}", publisher.address());
     let said = Bench::serving(full()).check(&[&events]);
     said.says(0, &[FINE, "Not known", "nothing came from", "not every engine stored"]);
+    said.says(0, &[&format!("events of {}: a publisher is there, and nothing came within 5 s", publisher.address())]);
     let before = full();
     let line = before.lines().find(|line| line.starts_with("vllm:kv_offload_store_bytes_total{")).unwrap();
     let more = format!("{} 9.99e+11", line.rsplit_once(' ').unwrap().0);

@@ -123,13 +123,11 @@ fn another_engine_and_another_server_are_named() {
         tells(&said, "upstream-unknown-engine", &[who, "which is another engine than those that are known here"]);
     }
     let node = Bench::serving("node_load1 0.5\n").check(&[]);
-    let words = [
-        "serves 1 metric names, none of an engine that is known here; they are those of node_exporter",
-        "one exporter",
-    ];
+    let words =
+        ["serves 1 metric name, none of an engine that is known here; they are those of node_exporter", "one exporter"];
     tells(&node, "upstream-unknown-engine", &words);
     let nobody = Bench::serving("app_up 1\n").check(&[]);
-    tells(&nobody, "upstream-unknown-engine", &["serves 1 metric names, none of an engine that is known here."]);
+    tells(&nobody, "upstream-unknown-engine", &["serves 1 metric name, none of an engine that is known here."]);
 }
 
 /// Pages of which the engine may be recognised all the same; where it is not, the prefix is named.
@@ -183,7 +181,8 @@ fn tls_has_a_remedy_for_each_of_its_kinds() {
     let right = mine(&["--upstream.ca-file", &file, "--upstream.server-name=gpu-1"]);
     right.says(0, &["No findings, no remarks."]);
     let unverified = mine(&["--upstream.insecure-skip-verify"]);
-    unverified.says(0, &["remark upstream-insecure-skip-verify", "is not verified", "--upstream.ca-file"]);
+    unverified
+        .says(0, &["remark upstream-insecure-skip-verify", "nobody looks at its certificate", "--upstream.ca-file"]);
     // Extras are asked under their own names.
     let said =
         Bench::serving(full()).check(&["--upstream.ca-file", &file, &extra(&server), "--upstream.server-name=gpu-1"]);
@@ -234,4 +233,39 @@ fn every_upstream_that_was_given_is_looked_at_and_listed() {
         ],
     );
     Bench::new().check(&[]).says(1, &["Looked at: http://127.0.0.1:1/metrics: no page"]);
+}
+
+#[test]
+fn an_extra_has_a_remedy_of_its_own() {
+    let html = Upstream::start(|_| vec![ok("<!DOCTYPE html><html>")]);
+    let missing = Upstream::start(|_| vec![response("404 Not Found", &[], "")]);
+    for (server, id) in [(&html, "upstream-wrong-endpoint"), (&missing, "upstream-wrong-endpoint")] {
+        let said = Bench::serving(full()).check(&[&format!("--upstream.extra=cache={}", server.url())]);
+        tells(&said, id, &["The extra cache at http://", "Give the address of its metrics after --upstream.extra"]);
+        said.is_silent_about(&["with --upstream,", "the engine's own metrics page"]);
+    }
+    let ray = Upstream::start(|_| vec![ok(include_str!("pages/ray-underscored.prom"))]);
+    let said = Bench::serving(full()).check(&[&format!("--upstream.extra=ray={}", ray.url())]);
+    tells(
+        &said,
+        "upstream-unknown-engine",
+        &["Of the extra ray: ", "ray_vllm_ in front", "with --upstream.extra, or leave"],
+    );
+}
+
+#[test]
+fn an_extra_that_adds_nothing_is_told_with_what_is_on_its_page() {
+    let python = Upstream::start(|_| vec![ok(include_str!("pages/python-only.prom"))]);
+    let said = Bench::serving(full()).check(&[&format!("--upstream.extra=cache={}", python.url())]);
+    said.says(
+        0,
+        &[
+            "remark upstream-extra-adds-nothing",
+            "serves 4 metric names, and none of them is passed on",
+            &format!("extra cache at {}: 4 metric names; 4 families are left out", python.url()),
+        ],
+    );
+    let other = Upstream::start(|_| vec![ok("lmcache_up 1\nprocess_open_fds 2\n")]);
+    let said = Bench::serving(full()).check(&[&format!("--upstream.extra=cache={}", other.url())]);
+    said.says(0, &[": 2 metric names; 1 family is left out, since the main page or every server has them"]);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Facts;
 use crate::advise::Finding;
-use crate::advise::words::{count, percent, size};
+use crate::advise::words::{count, counted, percent, size};
 use crate::host::{Place, Room, Standing};
 
 /// Below this share of bytes or inodes left it is a finding.
@@ -184,7 +184,8 @@ fn nearly_full(path: &Path, room: &Room) -> Vec<Finding> {
         Finding::new("disk-tier-nearly-full", seen, FULL_WHY, action)
     });
     let inodes = low(room.inodes_free, room.inodes).map(|(left, all, share)| {
-        let seen = format!("The file system of {shown} has {} of {} inodes left, {share}.", count(left), count(all));
+        let seen =
+            format!("The file system of {shown} has {} of {} left, {share}.", count(left), counted(all, "inode"));
         let why =
             "Each chunk of the tier is a file. Without inodes writes fail although there is room, as on a full disk.";
         let action = "Empty the tier's directory while no engine runs, or make the file system anew with more inodes.";

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Facts;
+use super::page::is_of_lmcache;
 use crate::advise::Finding;
 use crate::advise::words::many;
 use crate::dialect::{self, serving};
@@ -46,21 +47,35 @@ const PYTHON: [&str; 3] = ["python_", "process_", "http_"];
 pub(super) fn no_engine(facts: &Facts<'_>) -> Vec<Finding> {
     let Ok(page) = &facts.page else { return Vec::new() };
     let (snapshot, names) = (&page.main.snapshot, &page.main.names);
-    let serves = format!("{} serves {} metric names", facts.upstream, names.len());
+    let serves = format!("{} serves {}", facts.upstream, many(names.len(), "metric name"));
     // What is in doubt is on the page, though it is not read.
     let counts_tokens = snapshot
         .engines
         .iter()
         .any(|engine| engine.prompt_total.is_some() || engine.external_queries.is_some() || !engine.doubts.is_empty());
     let vllm = names.iter().filter(|name| name.starts_with("vllm:") || name.starts_with("vllm_")).count();
+    let of_lmcache = names.iter().filter(|name| is_of_lmcache(name)).count();
     match snapshot.engine_kind {
         Some("vllm") if counts_tokens => Vec::new(),
+        Some(_) if of_lmcache > 0 && !counts_tokens => vec![lmcache(&serves, of_lmcache)],
         Some(kind) if kind != "vllm" => Vec::new(),
         _ if vllm > 0 => vec![router(&serves, vllm)],
         _ => vec![
             renamed(&serves, names).or_else(|| statistics_off(&serves, names)).unwrap_or_else(|| other(&serves, names)),
         ],
     }
+}
+
+fn lmcache(serves: &str, of_lmcache: usize) -> Finding {
+    Finding::new(
+        "upstream-is-lmcache",
+        format!("{serves}, {of_lmcache} of them of LMCache, and no engine that counts prompt tokens: this is LMCache's own page."),
+        "What LMCache says is told: its lookups, and what it keeps. What the engine counts is not: prompt tokens, what prefill \
+         computes, and a tier of its own.",
+        "Give the engine's page with --upstream, and this one beside it with --upstream.extra. Nothing, if LMCache alone is to be \
+         watched.",
+    )
+    .as_remark()
 }
 
 fn router(serves: &str, vllm: usize) -> Finding {

@@ -60,7 +60,7 @@ fn endpoint(one: &Listened, facts: &Facts<'_>) -> Option<Finding> {
         .map(Finding::as_remark),
         Heard::AnotherSocket(kind) => finding(
             "events-ports-collide",
-            format!("The socket on {link} is a {kind} and does not publish."),
+            format!("The socket on {link} is of type {kind} and does not publish."),
             "A ROUTER answers replays: the two endpoints are interchanged, or, with several data-parallel ranks, the \
              replay of one rank has the port of another's events, since each rank adds its number to both ports. Lay \
              them further apart than there are ranks, such as 5557 and 5657."
@@ -90,7 +90,7 @@ fn replay(address: &Address, replays: &Replays) -> Option<Finding> {
         Replays::There => None,
         Replays::AnotherSocket(kind) => Some(Finding::new(
             "events-ports-collide",
-            format!("The socket on {address} is a {kind} and answers no replay."),
+            format!("The socket on {address} is of type {kind} and answers no replay."),
             why,
             "A PUB publishes: the two endpoints are interchanged, or, with several data-parallel ranks, one rank's events \
              have the port of another's replay, since each rank adds its number to both ports. Lay them further apart than \

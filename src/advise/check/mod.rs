@@ -1,12 +1,14 @@
 //! `check`: what a careful colleague would look at on a running deployment, or on one that does not start.
 //!
 //! Each rule is a function from [`Facts`] to findings, and a row in [`RULES`]. What is not known gives no finding; it
-//! is told apart, in the caller's list of what is unknown.
+//! is told apart, in the caller's list of what is unknown. What a running exporter has notices of is found as it finds it, and
+//! told by the rules or in the notices' own words ([`crate::notice::InCheck`]).
 
 pub(super) mod disk;
 mod engine;
 mod events;
 mod gpu;
+mod notices;
 mod page;
 pub(super) mod shm;
 mod upstream;
@@ -19,13 +21,14 @@ use crate::bound::{Resolved, ResolvedTier};
 use crate::host::facts::{BoxFacts, Gpu};
 use crate::host::{Measured, Place};
 use crate::model::Medium;
+use crate::notice::Notice;
 use crate::pipeline::Survey;
 use crate::settings::Settings;
 use crate::upstream::UpstreamError;
 
 pub use events::Listened;
 pub use gpu::link_is_low;
-pub use upstream::Extra;
+pub use upstream::{Added, Extra};
 
 /// Everything that the rules look at.
 pub struct Facts<'a> {
@@ -35,8 +38,8 @@ pub struct Facts<'a> {
     pub page: Result<Page<'a>, &'a UpstreamError>,
     /// The further upstreams that were given.
     pub extras: &'a [Extra],
-    /// Addresses whose certificates are not verified.
-    pub unverified: &'a [String],
+    /// What a running exporter would tell of the pages and of how they are asked for.
+    pub notices: &'a [Notice],
     /// What the operator said of the engine.
     pub settings: &'a Settings,
     /// `--engines`: how many engines there are, where the page does not tell.
@@ -82,16 +85,13 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 28] = [
+pub const RULES: [Rule; 25] = [
     upstream::unreadable,
-    upstream::unverified,
+    upstream::adds_nothing,
     engine::no_engine,
-    page::uncertain_identity,
     page::no_transfers,
     page::served_by_no_tier,
-    page::unknown_directions,
     page::lmcache_is_silent,
-    page::size_mismatch,
     page::kv_groups,
     page::smaller_than_the_pool,
     page::never_reloaded,
@@ -115,7 +115,9 @@ pub const RULES: [Rule; 28] = [
 
 /// All findings.
 pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
-    RULES.iter().flat_map(|rule| rule(facts)).collect()
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(facts)).collect();
+    findings.extend(notices::untold(facts, &findings));
+    findings
 }
 
 /// The RAM tiers of all engines together.

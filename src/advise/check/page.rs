@@ -2,30 +2,11 @@
 
 use super::{Facts, Page, engine_name};
 use crate::advise::Finding;
-use crate::advise::words::{count, percent, short_count, size};
+use crate::advise::words::{count, counted, many, percent, short_count, size};
 use crate::bound::{Fill, Resolved, ResolvedTier, SHARED};
 
 /// The connector that counts neither bytes nor seconds.
 pub(super) const SIMPLE: &str = "SimpleCPUOffloadConnector";
-
-/// Series that cannot be told apart.
-pub(super) fn uncertain_identity(facts: &Facts<'_>) -> Vec<Finding> {
-    let Ok(page) = &facts.page else { return Vec::new() };
-    let doubtful = page.engines.iter().filter(|engine| !engine.engine.doubts.is_empty());
-    doubtful
-        .map(|engine| {
-            let doubts: Vec<String> = engine.engine.doubts.iter().map(ToString::to_string).collect();
-            Finding::new(
-                "identity-uncertain",
-                format!("Of {}: {}.", engine_name(engine), doubts.join("; ")),
-                "Which of them is this engine's nobody can tell, so none of them is read: nothing is corrected for it, and \
-                 what rests on them is not said. To take one of them, or all, would give one engine's numbers to another.",
-                "Have the page carry a label that tells the engines apart on every vllm: or sglang: family, or give the \
-                 engine's own page with --upstream instead of one that was put together.",
-            )
-        })
-        .collect()
-}
 
 /// Whether nothing of an engine was left unread because it may be another's: only then does a page lack what is not known.
 fn is_read(engine: &Resolved<'_>) -> bool {
@@ -98,11 +79,12 @@ fn served_by_no_tier_of(engine: &Resolved<'_>, (tokens, asked): (f64, Option<f64
     Finding::new(
         "tokens-served-by-no-tier",
         format!(
-            "{} tokens ({}{}) of {} were served by something that shows no tier.",
-            short_count(tokens),
+            "{} ({}{}) of {} {} served by something that shows no tier.",
+            format_args!("{} token{}", short_count(tokens), if tokens == 1.0 { "" } else { "s" }),
             count(tokens),
             share.unwrap_or_default(),
-            engine_name(engine)
+            engine_name(engine),
+            if tokens == 1.0 { "was" } else { "were" }
         ),
         "A connector supplied them, so prefill did not compute them; which one, from where and how fast its page does not tell.",
         "Look for kv_connector in the engine's log. LMCache shows its metrics where PROMETHEUS_MULTIPROC_DIR was exported \
@@ -111,26 +93,7 @@ fn served_by_no_tier_of(engine: &Resolved<'_>, (tokens, asked): (f64, Option<f64
     .as_remark()
 }
 
-/// Copies between places that are not known here.
-pub(super) fn unknown_directions(facts: &Facts<'_>) -> Vec<Finding> {
-    let Ok(page) = &facts.page else { return Vec::new() };
-    if page.survey.strange_copies.is_empty() {
-        return Vec::new();
-    }
-    let told: Vec<String> =
-        page.survey.strange_copies.iter().map(|(kind, bytes)| format!("{} as {kind:?}", size(*bytes))).collect();
-    vec![
-        Finding::new(
-            "unknown-transfer-direction",
-            format!("The page counts copies between places that are not known here: {}.", told.join(", ")),
-            "They are no copies of the RAM tier: its fill, its speeds and what follows from them leave these bytes out.",
-            "Nothing, if you know the place. Otherwise look in the engine's configuration for the connector that moves them.",
-        )
-        .as_remark(),
-    ]
-}
-
-fn is_of_lmcache(name: &str) -> bool {
+pub(super) fn is_of_lmcache(name: &str) -> bool {
     ["lmcache:", "lmcache_"].iter().any(|start| name.starts_with(start))
 }
 
@@ -149,36 +112,12 @@ pub(super) fn lmcache_is_silent(facts: &Facts<'_>) -> Vec<Finding> {
     }
     vec![Finding::new(
         "lmcache-metrics-missing",
-        format!("{wanted}, and none of the {} metric names on the page is LMCache's.", page.survey.names.len()),
+        format!("{wanted}, and of {} on the page none is LMCache's.", many(page.survey.names.len(), "metric name")),
         "LMCache counts in the engine's worker processes; its metrics reach vLLM's page only where \
          PROMETHEUS_MULTIPROC_DIR was exported before vLLM started. It may also have failed to start.",
         "Export PROMETHEUS_MULTIPROC_DIR=DIR (an empty directory on a local disk) before `vllm serve`, or let LMCache \
          serve its own page (internal_api_server_enabled: true) and give that as a further upstream.",
     )]
-}
-
-/// The operator and the engine name different sizes.
-pub(super) fn size_mismatch(facts: &Facts<'_>) -> Vec<Finding> {
-    let Ok(page) = &facts.page else { return Vec::new() };
-    let differs = page.tiers().filter(|(_, tier)| tier.mismatch == Some(true));
-    let told = differs.filter_map(|(engine, tier)| Some((engine, tier, tier.size?, tier.tier.sizes.first()?)));
-    told.map(|(engine, tier, said, stated)| {
-        Finding::new(
-            "tier-size-mismatch",
-            format!(
-                "--tier.size says {} for tier {} of {}; the engine says {}.",
-                size(said.fact.value),
-                tier.tier.name,
-                engine_name(engine),
-                size(stated.fact.value)
-            ),
-            "The flag is used, so the fill is a share of the wrong size if the flag is wrong. The size is per engine, \
-             all ranks together, and a GB is not a GiB.",
-            "Leave the flag out where the engine tells its size, or correct it.",
-        )
-        .as_remark()
-    })
-    .collect()
 }
 
 /// A tier that holds less than the pool in front of it.
@@ -191,12 +130,12 @@ pub(super) fn smaller_than_the_pool(facts: &Facts<'_>) -> Vec<Finding> {
             Finding::new(
                 "tier-smaller-than-gpu-pool",
                 format!(
-                    "Tier {} of {} holds {} tokens, {:.2} times the {} tokens of its GPU pool.",
+                    "Tier {} of {} holds {}, {:.2} times the {} of its GPU pool.",
                     tier.tier.name,
                     engine_name(engine),
-                    count(tokens),
+                    counted(tokens, "token"),
                     tokens / pool,
-                    count(pool)
+                    counted(pool, "token")
                 ),
                 "What the pool evicts has mostly been pushed out of the tier by then, so it is written and never read.",
                 "Make the tier several times as large as the pool, or do without it. `kvtier-exporter plan` reckons \
@@ -255,10 +194,10 @@ pub(super) fn never_reloaded(facts: &Facts<'_>) -> Vec<Finding> {
             Finding::new(
                 "stored-never-reloaded",
                 format!(
-                    "{} stored {} into its RAM tier and was asked for {} tokens, and reloaded nothing.",
+                    "{} stored {} into its RAM tier and was asked for {}, and reloaded nothing.",
                     engine_name(engine),
                     size(stored),
-                    count(asked)
+                    counted(asked, "token")
                 ),
                 "The tier costs memory and PCIe bandwidth and saves no prefill. Known causes: a tier that holds fewer \
                  tokens than the GPU pool; one KV group of a hybrid or speculative model that refuses every lookup; \

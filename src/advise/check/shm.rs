@@ -5,7 +5,7 @@
 
 use super::{Facts, InShm, RamNeed};
 use crate::advise::Finding;
-use crate::advise::words::{count, short_size, size};
+use crate::advise::words::{counted, short_size, size};
 use crate::host::facts::{BoxFacts, Shm};
 use crate::host::unseen::Hidden;
 
@@ -178,10 +178,12 @@ pub(super) fn stale_files(facts: &Facts<'_>) -> Vec<Finding> {
         findings.push(Finding::new(
             "shm-stale-files",
             format!(
-                "{} vllm_offload_* files of {} lie in {}, and no process maps them.",
-                count(stale),
+                "{} of {} {} in {}, and no process maps {}.",
+                counted(stale, "vllm_offload_* file"),
                 size(stale_bytes),
-                shm.path
+                if stale == 1.0 { "lies" } else { "lie" },
+                shm.path,
+                if stale == 1.0 { "it" } else { "them" }
             ),
             "An engine that was killed leaves its tier behind. The memory stays taken, and the next start may not find \
              enough of it.",
@@ -196,12 +198,14 @@ pub(super) fn stale_files(facts: &Facts<'_>) -> Vec<Finding> {
         let unsure = Finding::new(
             "shm-files-unknown",
             format!(
-                "{} vllm_offload_* files of {} lie in {}; whether a process maps them cannot be seen{because}.",
-                count(unsure),
+                "{} of {} {} in {}; whether a process maps {} cannot be seen{because}.",
+                counted(unsure, "vllm_offload_* file"),
                 short_size(unsure_bytes),
-                shm.path
+                if unsure == 1.0 { "lies" } else { "lie" },
+                shm.path,
+                if unsure == 1.0 { "it" } else { "them" }
             ),
-            "They are the tier of a running engine, or left behind by one that was killed.",
+            "Such files are the tier of a running engine, or left behind by one that was killed.",
             remedy(facts.boxed.unseen.processes.as_ref()),
         );
         findings.push(unsure.as_remark());

@@ -2,6 +2,7 @@
 
 use super::Facts;
 use crate::advise::Finding;
+use crate::advise::words::many;
 use crate::upstream::{TlsFault, UpstreamError};
 
 /// A further upstream that was given.
@@ -11,8 +12,19 @@ pub struct Extra {
     pub name: String,
     /// Its address, fit for people.
     pub address: String,
-    /// Why there is no page of it.
-    pub error: Option<UpstreamError>,
+    /// What its page adds to the main one, or why there is none.
+    pub page: Result<Added, UpstreamError>,
+}
+
+/// What the page of an extra adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Metric names on it.
+    pub names: usize,
+    /// Families of it that are left out.
+    pub left_out: usize,
+    /// Samples that stay.
+    pub samples: u64,
 }
 
 /// No page, or something that is none.
@@ -26,22 +38,73 @@ pub(super) fn unreadable(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn extra(extra: &Extra) -> Option<Finding> {
-    let error = extra.error.as_ref()?;
-    let address = format!("The extra {} at {}", extra.name, extra.address);
+    let error = extra.page.as_ref().err()?;
     let why = "Its families are missing behind the engine's page, and what they tell of a tier with them.";
-    let action = match error {
-        UpstreamError::Auth { .. } => "Extras are sent no credentials: let this one serve its metrics without.".to_owned(),
-        UpstreamError::Tls(TlsFault::WantsCertificate | TlsFault::RefusesCertificate) => {
-            "Extras are shown no client certificate: let this one serve its metrics without.".to_owned()
-        }
-        UpstreamError::Tls(TlsFault::WrongName { .. }) => {
-            "Give an address with one of its names after --upstream.extra: --upstream.server-name is the main upstream's alone."
-                .to_owned()
-        }
-        UpstreamError::Connect(_) => "Is it up, and is this its address? Or leave --upstream.extra out.".to_owned(),
-        _ => remedy(error).replace("after --upstream", "after --upstream.extra"),
+    Some(Finding::new(id(error), seen(&extra.shown(), error), why, remedy_of_extra(error)))
+}
+
+/// An extra of which every family is left out.
+pub(super) fn adds_nothing(facts: &Facts<'_>) -> Vec<Finding> {
+    let pages = facts.extras.iter().filter_map(|extra| Some((extra, extra.page.as_ref().ok()?)));
+    let idle = pages.filter(|(_, page)| page.samples == 0);
+    let finding = |(extra, page): (&Extra, &Added)| {
+        let seen =
+            format!("{} serves {}, and none of them is passed on.", extra.shown(), many(page.names, "metric name"));
+        let why = "What the main page has is taken from there, and what every server has about its own process (python_, process_, \
+                   http_) is left out, since nothing says whose it is. So this page adds nothing.";
+        let action = "Give the address of the page that was meant after --upstream.extra; LMCache shows its own only with \
+                      internal_api_server_enabled: true. Or leave this extra out.";
+        Finding::new("upstream-extra-adds-nothing", seen, why, action).as_remark()
     };
-    Some(Finding::new(id(error), seen(&address, error), why, action))
+    idle.map(finding).collect()
+}
+
+impl Extra {
+    fn shown(&self) -> String {
+        format!("The extra {} at {}", self.name, self.address)
+    }
+}
+
+/// An extra may be any server, has an address of its own and is shown no credentials.
+fn remedy_of_extra(error: &UpstreamError) -> String {
+    let own = match error {
+        UpstreamError::Auth { .. } => "Extras are sent no credentials: let this one serve its metrics without.",
+        UpstreamError::Tls(TlsFault::WantsCertificate | TlsFault::RefusesCertificate) => {
+            "Extras are shown no client certificate: let this one serve its metrics without."
+        }
+        UpstreamError::Tls(TlsFault::Refused) => {
+            "Look into the server's log. It may want a client certificate, which extras are not shown, or allow only ciphers \
+             without forward secrecy."
+        }
+        UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
+            "Give an address with one of its names after --upstream.extra: --upstream.server-name is the main upstream's alone."
+        }
+        UpstreamError::Connect(_) => "Is it up, and is this its address? Or leave --upstream.extra out.",
+        UpstreamError::Content(_)
+        | UpstreamError::Empty
+        | UpstreamError::Status { code: 400..=428 | 430..=499, .. }
+            if !error.speaks_tls() =>
+        {
+            "Give the address of its metrics after --upstream.extra, with its port and path, such as \
+             lmcache=127.0.0.1:6999/metrics. Or leave this extra out."
+        }
+        UpstreamError::Status { code: 502..=504, .. } => {
+            "What stands before it has nothing behind it that serves, or it is still starting: look there first."
+        }
+        _ => "",
+    };
+    if !own.is_empty() {
+        return own.to_owned();
+    }
+    let names = [
+        ("after --upstream", "after --upstream.extra"),
+        ("before the engine", "before it"),
+        ("the engine", "the server"),
+    ];
+    names
+        .iter()
+        .fold(remedy(error), |text, (of_main, of_extra)| text.replace(of_main, of_extra))
+        .replace("An engine", "A server")
 }
 
 fn seen(address: &str, error: &UpstreamError) -> String {
@@ -110,21 +173,6 @@ fn of_tls(fault: &TlsFault) -> &'static str {
     }
 }
 
-/// Anybody may answer in the upstream's place.
-pub(super) fn unverified(facts: &Facts<'_>) -> Vec<Finding> {
-    let remark = |address: &String| {
-        Finding::new(
-            "upstream-insecure-skip-verify",
-            format!("The certificate of {address} is not verified: --upstream.insecure-skip-verify."),
-            "Whoever stands between can read the page and change every figure on it.",
-            "Name the certificate, or the authority that signed it, with --upstream.ca-file and leave that flag out. A \
-             self-signed certificate can be named itself.",
-        )
-        .as_remark()
-    };
-    facts.unverified.iter().map(remark).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +228,25 @@ mod tests {
         remedies.sort();
         remedies.dedup();
         assert_eq!(remedies.len(), before);
+    }
+
+    #[test]
+    fn the_remedy_of_an_extra_speaks_of_no_engine_and_of_no_flag_of_the_main_upstream() {
+        let flags = ["--upstream ", "--upstream,", "--upstream.", "bearer-token", "basic-auth", "cert-file"];
+        let allowed = [
+            "--upstream.extra",
+            "--upstream.ca-file",
+            "--upstream.timeout",
+            "--upstream.max-bytes",
+            "--upstream.min-interval",
+        ];
+        let own = "--upstream.server-name is the main upstream's alone";
+        for error in all().iter().filter(|error| !matches!(error, UpstreamError::Secret(_))) {
+            let text = remedy_of_extra(error);
+            let rest = allowed.iter().chain([&own]).fold(text.clone(), |text, flag| text.replace(flag, ""));
+            assert!(!rest.contains("engine") && !flags.iter().any(|flag| rest.contains(flag)), "{error:?}: {text}");
+            assert!(text.ends_with(['.', '?', '…']) && !text.contains(".."), "{error:?}: {text}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::Finding;
 use super::check::{disk, shm};
 use super::launch::{self, Block};
 use super::lmcache::Disk;
-use super::words::{count, many, short_size, size};
+use super::words::{count, counted, many, short_size, size};
 use crate::host::facts::BoxFacts;
 use crate::host::{Place, Standing};
 
@@ -301,7 +301,12 @@ impl Planner<'_> {
         (left < files).then(|| {
             Finding::new(
                 "disk-inodes-too-few",
-                format!("The disk tier makes {} files of 256 tokens; {} inodes are left.", count(files), count(left)),
+                format!(
+                    "The disk tier makes {} of 256 tokens; {} {} left.",
+                    counted(files, "file"),
+                    counted(left, "inode"),
+                    if left == 1.0 { "is" } else { "are" }
+                ),
                 "Without inodes writes fail although there is room.",
                 "Make the file system anew with more inodes, or the tier smaller.",
             )
@@ -316,15 +321,18 @@ impl Planner<'_> {
         let room = walls.into_iter().flatten().reduce(f64::min).filter(|_| !self.unified)?;
         // What `check` asks for beside a tier.
         let gib = ((room - shm::SMALL) / f64::from(self.wish.engines) / GIB).floor();
-        let engines = many(self.wish.engines as usize, "engine");
+        let engines = match self.wish.engines {
+            1 => "the engine".to_owned(),
+            several => format!("each of {several} engines"),
+        };
         let (most, action) = if gib >= 1.0 {
             (
-                format!("With 1 GiB beside it a RAM tier can take {gib} GiB for each of {engines} here."),
+                format!("With 1 GiB beside it a RAM tier can take {gib} GiB for {engines} here."),
                 format!("Say a size of at most that, such as --ram {gib}GiB."),
             )
         } else {
             (
-                format!("With 1 GiB beside it that is not one GiB for each of {engines}: no RAM tier fits here."),
+                format!("With 1 GiB beside it that is not one GiB for {engines}: no RAM tier fits here."),
                 "Give the mount or the container more memory, or plan a disk tier with --disk SIZE --path DIR."
                     .to_owned(),
             )

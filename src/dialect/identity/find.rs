@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::doubt::doubt;
+use super::doubt::{contradictions, doubt};
 use super::{Declared, Kind, Named, Whose, is_transport};
 use crate::dialect::{DIALECTS, Dialect};
 use crate::exposition::{Exposition, Labels};
@@ -81,8 +81,11 @@ pub(in crate::dialect) fn place(pages: &[Exposition<'_>], snapshot: &mut Snapsho
             }
         }
     }
-    for kind in ENGINES {
-        pages.iter().for_each(|page| doubt(page, kind, snapshot));
+    for (kind, said) in &named {
+        for (at, (page, said)) in pages.iter().zip(said).enumerate() {
+            doubt(page, *kind, snapshot);
+            contradictions(page, at, &said.several, snapshot);
+        }
     }
 }
 
@@ -92,6 +95,8 @@ struct Said<'a> {
     all: Vec<One<'a>>,
     /// Places of samples with what they say.
     places: Vec<(usize, usize)>,
+    /// Families that have more than one sample.
+    several: Vec<(&'static str, Declared)>,
 }
 
 /// What one or more samples say.
@@ -105,19 +110,23 @@ struct One<'a> {
 
 impl<'a> Said<'a> {
     fn on(page: &Exposition<'a>, kind: Kind, snapshot: &Snapshot) -> Said<'a> {
-        let mut said = Said { all: Vec::new(), places: Vec::new() };
+        let mut said = Said { all: Vec::new(), places: Vec::new(), several: Vec::new() };
         let is_plain = !snapshot.told_by.contains_key(kind.name());
         let mut texts = Texts::default();
         for (dialect, name) in
             kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name)))
         {
             let places = page.places(name);
-            if places.is_empty() || dialect.declares(name) == Declared::OfNoEngine {
+            let declared = dialect.declares(name);
+            if places.is_empty() || declared == Declared::OfNoEngine {
                 continue;
+            }
+            if places.len() > 1 {
+                said.several.push((name, declared));
             }
             let whose = Whose::of(snapshot, kind, name);
             let is_whole = dialect.identity.contains(&name);
-            let is_fact = dialect.declares(name) == Declared::Facts;
+            let is_fact = matches!(declared, Declared::Facts(_));
             for (place, labels) in places.zip(page.samples(name).iter().map(|sample| sample.labels)) {
                 let known = if is_plain { texts.find(labels) } else { None };
                 let one = known.unwrap_or_else(|| {

@@ -14,15 +14,18 @@
 //! An empty value is no label. A sample that has fewer labels belongs to the one engine that has all of them; if several
 //! do, it is nobody's. Two samples of one family and one engine that differ in any other label are *in doubt*: which of
 //! them is meant nobody knows, so neither is read. A transport label is such another one: a replica that Ray starts again
-//! keeps its `ReplicaId`, and its dead worker stays on the page for a while.
+//! keeps its `ReplicaId`, and its dead worker stays on the page for a while. So are samples of one series with different values, and
+//! different descriptions of one engine.
 //!
 //! | file | what |
 //! |---|---|
 //! | `find` | the labels that tell engines of a page apart, and its engines |
-//! | `doubt` | the families whose samples cannot be told apart |
+//! | `doubt` | the families whose samples cannot be told apart, or contradict each other |
+//! | `repeats` | series that stand on a page several times |
 
 mod doubt;
 mod find;
+mod repeats;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -31,6 +34,7 @@ use std::sync::Arc;
 
 pub(super) use doubt::tell;
 pub(super) use find::{discover, place};
+pub(super) use repeats::Repeats;
 
 use super::{DIALECTS, Dialect};
 use crate::exposition::{Labels, unescape};
@@ -54,8 +58,9 @@ pub enum Kind {
 pub enum Declared {
     /// These.
     These(&'static [&'static str]),
-    /// All that are not identity: they are facts of the engine.
-    Facts,
+    /// All that are not identity: they are facts of the engine. These of them are read, and have to say the same of one engine
+    /// wherever they say something.
+    Facts(&'static [&'static str]),
     /// All that are not identity, and the family may be of a whole server: it names no engine.
     OfNoEngine,
 }
@@ -106,7 +111,7 @@ impl Kind {
     /// Whether a label says what a sample is of, or of which part of an engine, whatever the page.
     fn knows(self, declared: Declared, label: &str) -> bool {
         match declared {
-            Declared::Facts | Declared::OfNoEngine => return true,
+            Declared::Facts(_) | Declared::OfNoEngine => return true,
             Declared::These(names) if names.contains(&label) => return true,
             Declared::These(_) => {}
         }
@@ -161,7 +166,7 @@ impl Whose {
     /// For the samples of one family.
     pub(in crate::dialect) fn of(snapshot: &Snapshot, kind: Kind, family: &'static str) -> Whose {
         let told_by = snapshot.told_by.contains_key(kind.name()).then(|| Arc::clone(&snapshot.told_by));
-        let declared = if told_by.is_some() { kind.declared(family) } else { Declared::Facts };
+        let declared = if told_by.is_some() { kind.declared(family) } else { Declared::Facts(&[]) };
         Whose { kind, family, declared, told_by }
     }
 
