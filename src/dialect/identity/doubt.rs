@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::find::Several;
 use super::{Declared, Kind, Repeats, Whose};
 use crate::exposition::{Exposition, Labels, Sample};
 use crate::model::{Cause, Engine, Owner, Snapshot};
@@ -48,36 +49,45 @@ fn doubt_family(samples: &[Sample<'_>], whose: &Whose, snapshot: &mut Snapshot) 
 
 /// Takes note of what contradicts itself on a page, which is the one at this place: a series that has several values, and
 /// descriptions of one engine. The families are those with several samples.
-pub(super) fn contradictions(
-    page: &Exposition<'_>,
-    at: usize,
-    families: &[(&'static str, Declared)],
-    snapshot: &mut Snapshot,
-) {
-    for (family, declared) in families {
+pub(super) fn contradictions(page: &Exposition<'_>, at: usize, families: &[Several], snapshot: &mut Snapshot) {
+    let described = families.iter().filter_map(|family| match family.declared {
+        Declared::Facts(read) => Some((family.name, read)),
+        Declared::These(_) | Declared::OfNoEngine => None,
+    });
+    for (family, read) in described {
         let owners = &snapshot.pages.owners[at][page.places(family)];
-        let samples = page.samples(family);
-        let doubts: Vec<(usize, Cause)> = match declared {
-            Declared::These(_) => several_values(samples, owners),
-            Declared::Facts(read) => several_descriptions(samples, owners, read),
-            Declared::OfNoEngine => Vec::new(),
-        };
-        for (engine, cause) in doubts {
-            snapshot.engines[engine].doubt(family, cause);
+        for (engine, label) in several_descriptions(page.samples(family), owners, read) {
+            snapshot.engines[engine].doubt(family, Cause::Described(label));
+        }
+    }
+    for (family, otherwise) in several_values(page, families) {
+        for place in otherwise {
+            let owner = snapshot.pages.owners[at][page.places(family)][place];
+            if let Some(engine) = owner.one() {
+                snapshot.engines[engine].doubt(family, Cause::Repeated);
+            }
         }
     }
 }
 
-fn several_values(samples: &[Sample<'_>], owners: &[Owner]) -> Vec<(usize, Cause)> {
-    let otherwise = Repeats::of(samples).otherwise;
-    otherwise.into_iter().filter_map(|at| Some((owners[at].one()?, Cause::Repeated))).collect()
+/// The samples of each family that say something else than the first of their series. Families whose labels are all known
+/// from families before have no series twice, unless one before them had.
+fn several_values(page: &Exposition<'_>, families: &[Several]) -> Vec<(&'static str, Vec<usize>)> {
+    let repeats = |family: &Several| (family.name, Repeats::of(page.samples(family.name)));
+    let read = || families.iter().filter(|family| matches!(family.declared, Declared::These(_)));
+    let of_new: Vec<_> = read().filter(|family| family.is_new).map(repeats).collect();
+    if of_new.iter().all(|(_, repeats)| repeats.is_empty()) {
+        return Vec::new();
+    }
+    let of_known = read().filter(|family| !family.is_new).map(repeats);
+    of_new.into_iter().chain(of_known).map(|(family, repeats)| (family, repeats.otherwise)).collect()
 }
 
 fn several_descriptions(
     samples: &[Sample<'_>],
     owners: &[Owner],
     read: &'static [&'static str],
-) -> Vec<(usize, Cause)> {
+) -> Vec<(usize, &'static str)> {
     let mut engines: BTreeMap<usize, Vec<Labels<'_>>> = BTreeMap::new();
     for (sample, owner) in samples.iter().zip(owners) {
         if let Some(engine) = owner.one() {
@@ -87,7 +97,7 @@ fn several_descriptions(
     let described = engines.iter().filter(|(_, descriptions)| descriptions.len() > 1);
     let differs = |(engine, descriptions): (&usize, &Vec<Labels<'_>>)| {
         let labels = read.iter().filter(|label| differ(descriptions, label));
-        labels.map(|label| (*engine, Cause::Described(label))).collect::<Vec<_>>()
+        labels.map(|label| (*engine, *label)).collect::<Vec<_>>()
     };
     described.flat_map(differs).collect()
 }

@@ -96,7 +96,18 @@ struct Said<'a> {
     /// Places of samples with what they say.
     places: Vec<(usize, usize)>,
     /// Families that have more than one sample.
-    several: Vec<(&'static str, Declared)>,
+    several: Vec<Several>,
+}
+
+/// A family that has more than one sample.
+pub(super) struct Several {
+    /// Its name.
+    pub name: &'static str,
+    /// What its labels are.
+    pub declared: Declared,
+    /// Its samples are not told apart by texts that are known, in their order, from one family before. Only of the texts of
+    /// one family it is known that they differ: those of two may be the same, which may not be noticed.
+    pub is_new: bool,
 }
 
 /// What one or more samples say.
@@ -106,6 +117,8 @@ struct One<'a> {
     is_whole: bool,
     /// A description of the engine says it.
     is_fact: bool,
+    /// The family that said it first.
+    first: &'static str,
 }
 
 impl<'a> Said<'a> {
@@ -121,24 +134,29 @@ impl<'a> Said<'a> {
             if places.is_empty() || declared == Declared::OfNoEngine {
                 continue;
             }
-            if places.len() > 1 {
-                said.several.push((name, declared));
-            }
             let whose = Whose::of(snapshot, kind, name);
             let is_whole = dialect.identity.contains(&name);
             let is_fact = matches!(declared, Declared::Facts(_));
+            let (has_several, mut is_new, mut last) = (places.len() > 1, false, None);
             for (place, labels) in places.zip(page.samples(name).iter().map(|sample| sample.labels)) {
-                let known = if is_plain { texts.find(labels) } else { None };
+                let known: Option<usize> = if is_plain { texts.find(labels) } else { None };
+                let told_apart = known.is_some_and(|one| {
+                    last.is_none_or(|last: usize| last < one && said.all[last].first == said.all[one].first)
+                });
+                (is_new, last) = (is_new || !told_apart, known);
                 let one = known.unwrap_or_else(|| {
                     let named = whose.named(labels);
                     if is_plain && named.is_full() {
                         texts.add(labels, said.all.len());
                     }
-                    said.all.push(One { named, is_whole: false, is_fact });
+                    said.all.push(One { named, is_whole: false, is_fact, first: name });
                     said.all.len() - 1
                 });
                 said.all[one].is_whole |= is_whole;
                 said.places.push((place, one));
+            }
+            if has_several {
+                said.several.push(Several { name, declared, is_new });
             }
         }
         said
