@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::find::Several;
 use super::{Declared, Kind, Repeats, Whose};
 use crate::exposition::{Exposition, Labels, Sample};
 use crate::model::{Cause, Engine, Owner, Snapshot};
@@ -47,65 +46,49 @@ fn doubt_family(samples: &[Sample<'_>], whose: &Whose, snapshot: &mut Snapshot) 
     }
 }
 
-/// Takes note of what contradicts itself on a page, which is the one at this place: a series that has several values, and
-/// descriptions of one engine. The families are those with several samples.
-pub(super) fn contradictions(page: &Exposition<'_>, at: usize, families: &[Several], snapshot: &mut Snapshot) {
-    let described = families.iter().filter_map(|family| match family.declared {
-        Declared::Facts(read) => Some((family.name, read)),
-        Declared::These(_) | Declared::OfNoEngine => None,
-    });
-    for (family, read) in described {
+/// Takes note of descriptions of one engine that differ on a page, which is the one at this place. The families have several
+/// samples each.
+pub(super) fn described(
+    page: &Exposition<'_>,
+    at: usize,
+    families: &[(&'static str, &'static [&'static str])],
+    snapshot: &mut Snapshot,
+) {
+    for (family, read) in families {
         let owners = &snapshot.pages.owners[at][page.places(family)];
-        for (engine, label) in several_descriptions(page.samples(family), owners, read) {
-            snapshot.engines[engine].doubt(family, Cause::Described(label));
+        let owned =
+            owners.iter().zip(page.samples(family)).filter_map(|(owner, sample)| Some((owner.one()?, sample.labels)));
+        let mut descriptions: Vec<(usize, Labels<'_>)> = owned.collect();
+        descriptions.sort_by_key(|(engine, _)| *engine);
+        for of_one in descriptions.chunk_by(|(one, _), (next, _)| one == next).filter(|of_one| of_one.len() > 1) {
+            for label in read.iter().filter(|label| differ(of_one, label)) {
+                snapshot.engines[of_one[0].0].doubt(family, Cause::Described(label));
+            }
         }
     }
-    for (family, otherwise) in several_values(page, families) {
-        for place in otherwise {
-            let owner = snapshot.pages.owners[at][page.places(family)][place];
-            if let Some(engine) = owner.one() {
+}
+
+/// Takes note of series that have several values on a page, which is the one at this place. `new` are the families of which it is
+/// not known that they have no series twice; where those have none, no other has.
+pub(super) fn repeated(page: &Exposition<'_>, at: usize, kind: Kind, new: &[&'static str], snapshot: &mut Snapshot) {
+    if new.iter().all(|family| Repeats::of(page.samples(family)).is_empty()) {
+        return;
+    }
+    let families =
+        kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |family| (*family, dialect.declares(family))));
+    for (family, _) in families.filter(|(_, declared)| matches!(declared, Declared::These(_))) {
+        for place in Repeats::of(page.samples(family)).otherwise {
+            if let Some(engine) = snapshot.pages.owners[at][page.places(family)][place].one() {
                 snapshot.engines[engine].doubt(family, Cause::Repeated);
             }
         }
     }
 }
 
-/// The samples of each family that say something else than the first of their series. Families whose labels are all known
-/// from families before have no series twice, unless one before them had.
-fn several_values(page: &Exposition<'_>, families: &[Several]) -> Vec<(&'static str, Vec<usize>)> {
-    let repeats = |family: &Several| (family.name, Repeats::of(page.samples(family.name)));
-    let read = || families.iter().filter(|family| matches!(family.declared, Declared::These(_)));
-    let of_new: Vec<_> = read().filter(|family| family.is_new).map(repeats).collect();
-    if of_new.iter().all(|(_, repeats)| repeats.is_empty()) {
-        return Vec::new();
-    }
-    let of_known = read().filter(|family| !family.is_new).map(repeats);
-    of_new.into_iter().chain(of_known).map(|(family, repeats)| (family, repeats.otherwise)).collect()
-}
-
-fn several_descriptions(
-    samples: &[Sample<'_>],
-    owners: &[Owner],
-    read: &'static [&'static str],
-) -> Vec<(usize, &'static str)> {
-    let mut engines: BTreeMap<usize, Vec<Labels<'_>>> = BTreeMap::new();
-    for (sample, owner) in samples.iter().zip(owners) {
-        if let Some(engine) = owner.one() {
-            engines.entry(engine).or_default().push(sample.labels);
-        }
-    }
-    let described = engines.iter().filter(|(_, descriptions)| descriptions.len() > 1);
-    let differs = |(engine, descriptions): (&usize, &Vec<Labels<'_>>)| {
-        let labels = read.iter().filter(|label| differ(descriptions, label));
-        labels.map(|label| (*engine, *label)).collect::<Vec<_>>()
-    };
-    described.flat_map(differs).collect()
-}
-
 /// Whether descriptions have different values of a label. An empty one and Python's `None` say nothing.
-fn differ(descriptions: &[Labels<'_>], label: &str) -> bool {
+fn differ(descriptions: &[(usize, Labels<'_>)], label: &str) -> bool {
     let mut said =
-        descriptions.iter().filter_map(|labels| labels.raw(label)).filter(|raw| !matches!(*raw, "" | "None"));
+        descriptions.iter().filter_map(|(_, labels)| labels.raw(label)).filter(|raw| !matches!(*raw, "" | "None"));
     let Some(first) = said.next() else { return false };
     let number = |raw: &str| raw.parse::<f64>().ok();
     said.any(|raw| raw != first && (number(raw).is_none() || number(raw) != number(first)))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::doubt::{contradictions, doubt};
+use super::doubt::{described, doubt, repeated};
 use super::{Declared, Kind, Named, Whose, is_transport};
 use crate::dialect::{DIALECTS, Dialect};
 use crate::exposition::{Exposition, Labels};
@@ -84,7 +84,8 @@ pub(in crate::dialect) fn place(pages: &[Exposition<'_>], snapshot: &mut Snapsho
     for (kind, said) in &named {
         for (at, (page, said)) in pages.iter().zip(said).enumerate() {
             doubt(page, *kind, snapshot);
-            contradictions(page, at, &said.several, snapshot);
+            described(page, at, &said.described, snapshot);
+            repeated(page, at, *kind, &said.new, snapshot);
         }
     }
 }
@@ -95,19 +96,11 @@ struct Said<'a> {
     all: Vec<One<'a>>,
     /// Places of samples with what they say.
     places: Vec<(usize, usize)>,
-    /// Families that have more than one sample.
-    several: Vec<Several>,
-}
-
-/// A family that has more than one sample.
-pub(super) struct Several {
-    /// Its name.
-    pub name: &'static str,
-    /// What its labels are.
-    pub declared: Declared,
-    /// Its samples are not told apart by texts that are known, in their order, from one family before. Only of the texts of
-    /// one family it is known that they differ: those of two may be the same, which may not be noticed.
-    pub is_new: bool,
+    /// Families with several samples whose labels are not all known, in their order, from one family before. Only of the texts
+    /// of one family it is known that they differ: those of two may be the same, which may not be noticed.
+    new: Vec<&'static str>,
+    /// Descriptions of engines with several samples, and what is read of them.
+    described: Vec<(&'static str, &'static [&'static str])>,
 }
 
 /// What one or more samples say.
@@ -117,18 +110,17 @@ struct One<'a> {
     is_whole: bool,
     /// A description of the engine says it.
     is_fact: bool,
-    /// The family that said it first.
-    first: &'static str,
+    /// Which family said it first.
+    first: usize,
 }
 
 impl<'a> Said<'a> {
     fn on(page: &Exposition<'a>, kind: Kind, snapshot: &Snapshot) -> Said<'a> {
-        let mut said = Said { all: Vec::new(), places: Vec::new(), several: Vec::new() };
+        let mut said = Said { all: Vec::new(), places: Vec::new(), new: Vec::new(), described: Vec::new() };
         let is_plain = !snapshot.told_by.contains_key(kind.name());
         let mut texts = Texts::default();
-        for (dialect, name) in
-            kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name)))
-        {
+        let families = kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name)));
+        for (family, (dialect, name)) in families.enumerate() {
             let places = page.places(name);
             let declared = dialect.declares(name);
             if places.is_empty() || declared == Declared::OfNoEngine {
@@ -149,14 +141,16 @@ impl<'a> Said<'a> {
                     if is_plain && named.is_full() {
                         texts.add(labels, said.all.len());
                     }
-                    said.all.push(One { named, is_whole: false, is_fact, first: name });
+                    said.all.push(One { named, is_whole: false, is_fact, first: family });
                     said.all.len() - 1
                 });
                 said.all[one].is_whole |= is_whole;
                 said.places.push((place, one));
             }
-            if has_several {
-                said.several.push(Several { name, declared, is_new });
+            match declared {
+                Declared::Facts(read) if has_several => said.described.push((name, read)),
+                Declared::These(_) if has_several && is_new => said.new.push(name),
+                _ => {}
             }
         }
         said
