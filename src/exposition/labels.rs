@@ -25,12 +25,29 @@ impl<'a> Labels<'a> {
         self.iter().find_map(|(n, value)| (n == name).then_some(value))
     }
 
+    /// Whether these are the same labels as written, in whatever order. Where they begin alike and differ within a value that
+    /// is told at once.
+    pub fn are(self, other: Labels<'_>) -> bool {
+        let (one, two) = (self.0.as_bytes(), other.0.as_bytes());
+        if one.len() != two.len() {
+            return false;
+        }
+        let Some(at) = one.iter().zip(two).position(|(one, two)| one != two) else { return true };
+        !is_within_a_value(&one[..at]) && self.sorted() == other.sorted()
+    }
+
+    /// The labels by name.
+    pub fn sorted(self) -> Vec<(&'a str, &'a str)> {
+        let mut labels: Vec<_> = self.iter().collect();
+        labels.sort_unstable();
+        labels
+    }
+
     /// Whether a name stands twice or is `reserved`, which Prometheus refuses. A name that has an empty value
     /// somewhere does not count: Prometheus takes it out, with all its values.
     pub(super) fn repeat_a_name(self, reserved: &[u8]) -> bool {
-        let mut labels: Vec<_> = self.iter().collect();
         // An empty value comes first of those with its name.
-        labels.sort_unstable();
+        let labels = self.sorted();
         let repeats = |same: &[(&str, &str)]| same.len() > 1 && !same[0].1.is_empty();
         labels.iter().any(|(name, _)| name.as_bytes() == reserved) || labels.chunk_by(|a, b| a.0 == b.0).any(repeats)
     }
@@ -57,6 +74,20 @@ impl<'a> Labels<'a> {
     pub fn value(self, name: &str) -> Cow<'a, str> {
         self.raw(name).map_or(Cow::Borrowed(""), unescape)
     }
+}
+
+/// Whether a text of labels ends within a value.
+fn is_within_a_value(text: &[u8]) -> bool {
+    let (mut within, mut escaped) = (false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = within,
+            b'"' => within = !within,
+            _ => {}
+        }
+    }
+    within
 }
 
 /// See [`Labels::iter`].
@@ -130,6 +161,34 @@ pub fn unescape(raw: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_are_the_same_in_any_order_and_in_no_other_value() {
+        let are = |one, other| {
+            let are = Labels::new(one).are(Labels::new(other));
+            assert_eq!(are, Labels::new(other).are(Labels::new(one)));
+            are
+        };
+        for (one, other) in [
+            ("", ""),
+            (r#"a="1",b="2""#, r#"a="1",b="2""#),
+            (r#"a="1",b="2""#, r#"b="2",a="1""#),
+            (r#"a="1",c="2",b="3""#, r#"a="1",b="3",c="2""#),
+            (r#"a="\\",b="x""#, r#"b="x",a="\\""#),
+        ] {
+            assert!(are(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("", r#"a="1""#),
+            (r#"a="1",b="2""#, r#"a="1",b="3""#),
+            (r#"a="1",b="2""#, r#"a="2",b="1""#),
+            (r#"a="1",b="2""#, r#"b="1",a="2""#),
+            (r#"a="1",b="2""#, r#"a="1",c="2""#),
+            (r#"a="\"x",b="x""#, r#"a="\"y",b="x""#),
+        ] {
+            assert!(!are(one, other), "{one} {other}");
+        }
+    }
 
     #[test]
     fn values_hold_commas_braces_equal_signs_hashes_and_escaped_quotes() {

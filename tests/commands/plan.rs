@@ -170,6 +170,7 @@ fn without_a_size_the_most_that_fits_is_told() {
     let said = plan(&Bench::new(), &["--engine=vllm", "--engines=2"]);
     // Shared memory of 40 GiB is the nearest wall; less 1 GiB beside the tiers: 19.5 GiB for each of two.
     said.says(0, &["remark no-size-given", "leave 40.0 GiB", "19 GiB for each of 2 engines", "--ram 19GiB"]);
+    plan(&Bench::new(), &["--engine=vllm"]).says(0, &["a RAM tier can take 39 GiB for the engine here"]);
 }
 
 #[test]

@@ -46,56 +46,49 @@ fn doubt_family(samples: &[Sample<'_>], whose: &Whose, snapshot: &mut Snapshot) 
     }
 }
 
-/// Takes note of what contradicts itself on a page, which is the one at this place: a series that has several values, and
-/// descriptions of one engine. The families are those with several samples.
-pub(super) fn contradictions(
+/// Takes note of descriptions of one engine that differ on a page, which is the one at this place. The families have several
+/// samples each.
+pub(super) fn described(
     page: &Exposition<'_>,
     at: usize,
-    families: &[(&'static str, Declared)],
+    families: &[(&'static str, &'static [&'static str])],
     snapshot: &mut Snapshot,
 ) {
-    for (family, declared) in families {
+    for (family, read) in families {
         let owners = &snapshot.pages.owners[at][page.places(family)];
-        let samples = page.samples(family);
-        let doubts: Vec<(usize, Cause)> = match declared {
-            Declared::These(_) => several_values(samples, owners),
-            Declared::Facts(read) => several_descriptions(samples, owners, read),
-            Declared::OfNoEngine => Vec::new(),
-        };
-        for (engine, cause) in doubts {
-            snapshot.engines[engine].doubt(family, cause);
+        let owned =
+            owners.iter().zip(page.samples(family)).filter_map(|(owner, sample)| Some((owner.one()?, sample.labels)));
+        let mut descriptions: Vec<(usize, Labels<'_>)> = owned.collect();
+        descriptions.sort_by_key(|(engine, _)| *engine);
+        for of_one in descriptions.chunk_by(|(one, _), (next, _)| one == next).filter(|of_one| of_one.len() > 1) {
+            for label in read.iter().filter(|label| differ(of_one, label)) {
+                snapshot.engines[of_one[0].0].doubt(family, Cause::Described(label));
+            }
         }
     }
 }
 
-fn several_values(samples: &[Sample<'_>], owners: &[Owner]) -> Vec<(usize, Cause)> {
-    let otherwise = Repeats::of(samples).otherwise;
-    otherwise.into_iter().filter_map(|at| Some((owners[at].one()?, Cause::Repeated))).collect()
-}
-
-fn several_descriptions(
-    samples: &[Sample<'_>],
-    owners: &[Owner],
-    read: &'static [&'static str],
-) -> Vec<(usize, Cause)> {
-    let mut engines: BTreeMap<usize, Vec<Labels<'_>>> = BTreeMap::new();
-    for (sample, owner) in samples.iter().zip(owners) {
-        if let Some(engine) = owner.one() {
-            engines.entry(engine).or_default().push(sample.labels);
+/// Takes note of series that have several values on a page, which is the one at this place. `new` are the families of which it is
+/// not known that they have no series twice; where those have none, no other has.
+pub(super) fn repeated(page: &Exposition<'_>, at: usize, kind: Kind, new: &[&'static str], snapshot: &mut Snapshot) {
+    if new.iter().all(|family| Repeats::of(page.samples(family)).is_empty()) {
+        return;
+    }
+    let families =
+        kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |family| (*family, dialect.declares(family))));
+    for (family, _) in families.filter(|(_, declared)| matches!(declared, Declared::These(_))) {
+        for place in Repeats::of(page.samples(family)).otherwise {
+            if let Some(engine) = snapshot.pages.owners[at][page.places(family)][place].one() {
+                snapshot.engines[engine].doubt(family, Cause::Repeated);
+            }
         }
     }
-    let described = engines.iter().filter(|(_, descriptions)| descriptions.len() > 1);
-    let differs = |(engine, descriptions): (&usize, &Vec<Labels<'_>>)| {
-        let labels = read.iter().filter(|label| differ(descriptions, label));
-        labels.map(|label| (*engine, Cause::Described(label))).collect::<Vec<_>>()
-    };
-    described.flat_map(differs).collect()
 }
 
 /// Whether descriptions have different values of a label. An empty one and Python's `None` say nothing.
-fn differ(descriptions: &[Labels<'_>], label: &str) -> bool {
+fn differ(descriptions: &[(usize, Labels<'_>)], label: &str) -> bool {
     let mut said =
-        descriptions.iter().filter_map(|labels| labels.raw(label)).filter(|raw| !matches!(*raw, "" | "None"));
+        descriptions.iter().filter_map(|(_, labels)| labels.raw(label)).filter(|raw| !matches!(*raw, "" | "None"));
     let Some(first) = said.next() else { return false };
     let number = |raw: &str| raw.parse::<f64>().ok();
     said.any(|raw| raw != first && (number(raw).is_none() || number(raw) != number(first)))

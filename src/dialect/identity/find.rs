@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::doubt::{contradictions, doubt};
+use super::doubt::{described, doubt, repeated};
 use super::{Declared, Kind, Named, Whose, is_transport};
 use crate::dialect::{DIALECTS, Dialect};
 use crate::exposition::{Exposition, Labels};
@@ -84,7 +84,8 @@ pub(in crate::dialect) fn place(pages: &[Exposition<'_>], snapshot: &mut Snapsho
     for (kind, said) in &named {
         for (at, (page, said)) in pages.iter().zip(said).enumerate() {
             doubt(page, *kind, snapshot);
-            contradictions(page, at, &said.several, snapshot);
+            described(page, at, &said.described, snapshot);
+            repeated(page, at, *kind, &said.new, snapshot);
         }
     }
 }
@@ -95,8 +96,11 @@ struct Said<'a> {
     all: Vec<One<'a>>,
     /// Places of samples with what they say.
     places: Vec<(usize, usize)>,
-    /// Families that have more than one sample.
-    several: Vec<(&'static str, Declared)>,
+    /// Families with several samples whose labels are not all known, in their order, from one family before. Only of the texts
+    /// of one family it is known that they differ: those of two may be the same, which may not be noticed.
+    new: Vec<&'static str>,
+    /// Descriptions of engines with several samples, and what is read of them.
+    described: Vec<(&'static str, &'static [&'static str])>,
 }
 
 /// What one or more samples say.
@@ -106,39 +110,47 @@ struct One<'a> {
     is_whole: bool,
     /// A description of the engine says it.
     is_fact: bool,
+    /// Which family said it first.
+    first: usize,
 }
 
 impl<'a> Said<'a> {
     fn on(page: &Exposition<'a>, kind: Kind, snapshot: &Snapshot) -> Said<'a> {
-        let mut said = Said { all: Vec::new(), places: Vec::new(), several: Vec::new() };
+        let mut said = Said { all: Vec::new(), places: Vec::new(), new: Vec::new(), described: Vec::new() };
         let is_plain = !snapshot.told_by.contains_key(kind.name());
         let mut texts = Texts::default();
-        for (dialect, name) in
-            kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name)))
-        {
+        let families = kind.dialects().flat_map(|dialect| dialect.reads.iter().map(move |name| (dialect, *name)));
+        for (family, (dialect, name)) in families.enumerate() {
             let places = page.places(name);
             let declared = dialect.declares(name);
             if places.is_empty() || declared == Declared::OfNoEngine {
                 continue;
             }
-            if places.len() > 1 {
-                said.several.push((name, declared));
-            }
             let whose = Whose::of(snapshot, kind, name);
             let is_whole = dialect.identity.contains(&name);
             let is_fact = matches!(declared, Declared::Facts(_));
+            let (has_several, mut is_new, mut last) = (places.len() > 1, false, None);
             for (place, labels) in places.zip(page.samples(name).iter().map(|sample| sample.labels)) {
-                let known = if is_plain { texts.find(labels) } else { None };
+                let known: Option<usize> = if is_plain { texts.find(labels) } else { None };
+                let told_apart = known.is_some_and(|one| {
+                    last.is_none_or(|last: usize| last < one && said.all[last].first == said.all[one].first)
+                });
+                (is_new, last) = (is_new || !told_apart, known);
                 let one = known.unwrap_or_else(|| {
                     let named = whose.named(labels);
                     if is_plain && named.is_full() {
                         texts.add(labels, said.all.len());
                     }
-                    said.all.push(One { named, is_whole: false, is_fact });
+                    said.all.push(One { named, is_whole: false, is_fact, first: family });
                     said.all.len() - 1
                 });
                 said.all[one].is_whole |= is_whole;
                 said.places.push((place, one));
+            }
+            match declared {
+                Declared::Facts(read) if has_several => said.described.push((name, read)),
+                Declared::These(_) if has_several && is_new => said.new.push(name),
+                _ => {}
             }
         }
         said
