@@ -454,7 +454,8 @@ fn evictions(count: u32) -> Vec<u8> {
 fn a_scrape_does_not_wait_for_a_batch_that_is_being_folded() {
     let (listener, engine) = (TcpListener::bind("127.0.0.1:0").unwrap(), Engine::start("r08/before.prom.gz"));
     let events = format!("--events=tcp://{}", listener.local_addr().unwrap());
-    let exporter = exporter(&engine, &[&events]);
+    // A batch of 29 MB, in a quarter of them.
+    let exporter = exporter(&engine, &[&events, "--events.max-bytes=512MiB"]);
     let mut socket = Socket::over(listener.accept().unwrap().0, Kind::Pub).unwrap();
     until("it has subscribed", || socket.receive(Duration::from_millis(20)).unwrap().is_some());
     socket.send(&[b"", &0_u64.to_be_bytes(), &evictions(1)]).unwrap();

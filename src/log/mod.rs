@@ -5,6 +5,7 @@
 
 mod notation;
 mod queue;
+pub mod repeats;
 
 use std::fs::File;
 use std::io::{self, Write};
