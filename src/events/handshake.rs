@@ -159,8 +159,7 @@ mod tests {
         let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1];
         bytes.extend(b"NULL");
         bytes.resize(GREETING, 0);
-        bytes.extend(b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB");
-        bytes[65] = (bytes.len() - 66) as u8;
+        bytes.extend(b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB");
         bytes
     }
 

@@ -450,22 +450,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_in_a_batch_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_end_in_a_batch_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), room in 0_usize..10_000) {
             let mut batch = Batch::default();
-            if batch.decode(&bytes).is_ok() {
+            if batch.decode_within(&bytes, room).is_ok() {
                 prop_assert!(batch.at.is_finite());
             }
+            prop_assert!(batch.bytes() <= room);
             prop_assert!(batch.len() <= bytes.len() && batch.events.len() <= bytes.len());
         }
 
         #[test]
-        fn a_damaged_batch_ends_in_a_batch_or_an_error(at in 0_usize..60, byte in any::<u8>(), cut in 0_usize..60) {
+        fn a_damaged_batch_ends_in_a_batch_or_an_error(
+            at in 0_usize..60,
+            byte in any::<u8>(),
+            cut in 0_usize..60,
+            room in 0_usize..20_000,
+        ) {
             let event = [vec![0x83], text("type"), text("BlockRemoved"), text("block_hashes"), vec![0x92, 5, 6], text("medium"), text("CPU")].concat();
             let mut bytes = batch(&[event]);
             let length = bytes.len();
             bytes[at % length] = byte;
             bytes.truncate(length - cut % length);
-            let _ = Batch::default().decode(&bytes);
+            let mut batch = Batch::default();
+            // Either way.
+            let _ = batch.decode_within(&bytes, room);
+            prop_assert!(batch.bytes() <= room);
         }
     }
 }
