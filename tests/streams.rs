@@ -406,6 +406,7 @@ fn a_caller_that_is_no_publisher_does_not_take_the_place_of_the_engine() {
     let (engine, all) = (Engine::start("r08/before.prom.gz"), messages(RUN));
     let exporter = exporter(&engine, &["--events.bind", &format!("tcp://127.0.0.1:{free}")]);
     let call = || TcpStream::connect(("127.0.0.1", free)).unwrap();
+    until("it listens", || TcpStream::connect(("127.0.0.1", free)).is_ok());
     // Some are there before the engine, and stay.
     let silent: Vec<TcpStream> = (0..5).map(|_| call()).collect();
     let mut publisher = Publisher::connect(free);
@@ -439,7 +440,9 @@ fn a_port_at_which_nobody_is_followed_says_who_called() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let engine = Engine::start("r08/before.prom.gz");
     let exporter = exporter(&engine, &["--events.bind", &format!("tcp://127.0.0.1:{free}")]);
-    TcpStream::connect(("127.0.0.1", free)).unwrap().write_all(&[b'x'; 64]).unwrap();
+    until("it listens", || {
+        TcpStream::connect(("127.0.0.1", free)).is_ok_and(|mut caller| caller.write_all(&[b'x'; 64]).is_ok())
+    });
     let told = "down (protocol): a connection to the port was no publisher's: the peer speaks something else than ZeroMQ";
     until("it is told", || exporter.get("/debug").body.contains(told));
 }

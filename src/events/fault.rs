@@ -21,6 +21,9 @@ pub enum Fault {
     /// It is ZeroMQ, and nothing that a publisher of KV cache events sends.
     #[error("the peer sends what no publisher of KV cache events does: {0}")]
     Stranger(&'static str),
+    /// It sends so many commands, and more, in so long.
+    #[error("the peer sends commands without end: more than {0} in {} seconds", .1.as_secs())]
+    Commands(u32, Duration),
     /// A socket of another kind answered.
     #[error("the peer is a {0} socket: are the event endpoint and the replay endpoint interchanged?")]
     Kind(String),
@@ -35,6 +38,9 @@ pub enum Fault {
     /// Nothing was heard for so long, although the peer used to answer.
     #[error("the peer has not been heard of for {} seconds", .0.as_secs())]
     Silent(Duration),
+    /// It does not take what is sent to it.
+    #[error("the peer took nothing of what it was sent for {} seconds", .0.as_secs())]
+    Untaken(Duration),
     /// A message had not come to its end after so long.
     #[error("a message was still on its way after {} seconds", .0.as_secs())]
     Slow(Duration),
@@ -55,9 +61,9 @@ impl Fault {
         match self {
             Fault::Connect(_) => "connect",
             Fault::Broken(_) | Fault::Closed => "closed",
-            Fault::Protocol(_) | Fault::Stranger(_) | Fault::Kind(_) | Fault::NoGreeting(_) | Fault::Crowded(_) => "protocol",
+            Fault::Protocol(_) | Fault::Stranger(_) | Fault::Commands(..) | Fault::Kind(_) | Fault::NoGreeting(_) | Fault::Crowded(_) => "protocol",
             Fault::TooLarge { .. } => "too_large",
-            Fault::Silent(_) | Fault::Slow(_) | Fault::Endless(_) => "silent",
+            Fault::Silent(_) | Fault::Untaken(_) | Fault::Slow(_) | Fault::Endless(_) => "silent",
         }
     }
 }

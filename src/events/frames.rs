@@ -181,7 +181,7 @@ impl Frames {
             self.command_length = 0;
         } else {
             if self.count == MOST_FRAMES {
-                return Err(Fault::Stranger("a message has more than 8 frames"));
+                return Err(Fault::Stranger("a message of more frames than any of its"));
             }
             let bytes = length.saturating_add(self.body.len() as u64);
             if bytes > self.limit as u64 {

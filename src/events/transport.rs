@@ -152,7 +152,7 @@ impl Socket {
         let (since, count) = self.commands;
         self.commands = if since.elapsed() > ASK_AFTER { (Instant::now(), 1) } else { (since, count + 1) };
         if self.commands.1 > COMMANDS {
-            return Err(Fault::Stranger("commands, a hundred and more in ten seconds"));
+            return Err(Fault::Commands(COMMANDS, ASK_AFTER));
         }
         let body = self.frames.command();
         self.answers |= body.starts_with(b"\x04PONG");
@@ -303,7 +303,10 @@ impl Wire {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.may_wait(true)?;
-        self.stream.write_all(bytes).map_err(Fault::Broken)
+        self.stream.write_all(bytes).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Untaken(PATIENCE),
+            _ => Fault::Broken(error),
+        })
     }
 
     fn may_wait(&mut self, may: bool) -> Result<(), Fault> {
@@ -368,7 +371,7 @@ mod tests {
     #[test]
     fn a_peer_that_sends_commands_alone_is_left() {
         let mut socket = with(&frames::command(b"\x05HELLO").repeat(101));
-        assert!(matches!(socket.receive(wait()), Err(Fault::Stranger(_))));
+        assert!(matches!(socket.receive(wait()), Err(Fault::Commands(100, _))));
         let mut socket = with(&[frames::command(b"\x05HELLO").repeat(100), frames::message(&[b"x"])].concat());
         assert!(socket.receive(wait()).unwrap().is_some());
     }
@@ -390,6 +393,14 @@ mod tests {
         socket.begun = Instant::now().checked_sub(Duration::from_secs(60));
         let told = socket.receive(wait()).unwrap_err().to_string();
         assert_eq!(told, "a message was still on its way after 30 seconds");
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_told_with_the_time_that_it_had() {
+        let mut socket = Socket::over(peer(|stream| stream.write_all(&hello()).map(|()| thread::sleep(wait()))), Kind::Sub);
+        let large = vec![0; 32 << 20];
+        let told = socket.as_mut().unwrap().send(&[&large]).unwrap_err().to_string();
+        assert_eq!(told, "the peer took nothing of what it was sent for 5 seconds");
     }
 
     #[test]

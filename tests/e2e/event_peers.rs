@@ -227,7 +227,7 @@ fn endures(what: &str, words: &str, script: impl Fn(&mut Line) -> io::Result<()>
 
 #[test]
 fn commands_without_end_cost_the_connection() {
-    endures("commands", "commands, a hundred and more in ten seconds", |line| {
+    endures("commands", "commands without end: more than 100 in 10 seconds", |line| {
         line.send_for_ever(&[&[4, 206][..], b"\x05HELLO", &[b'x'; 200]].concat().repeat(5000))
     });
 }
@@ -258,7 +258,7 @@ fn a_message_of_huge_frames_costs_the_connection() {
 
 #[test]
 fn frames_without_end_cost_the_connection() {
-    endures("frames", "a message has more than 8 frames", |line| line.send_for_ever(&[1, 0].repeat(30_000)));
+    endures("frames", "a message of more frames than any of its", |line| line.send_for_ever(&[1, 0].repeat(30_000)));
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_replay_that_repeats_a_batch_for_ever_is_left_and_the_stream_followed() {
 
 #[test]
 fn a_replay_of_messages_that_are_none_is_left() {
-    endures_a_replay("a replay of frames", "a message has more than 8 frames", |line| {
+    endures_a_replay("a replay of frames", "a message of more frames than any of its", |line| {
         line.send_for_ever(&[1, 0].repeat(30_000))
     });
 }
