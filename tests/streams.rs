@@ -443,7 +443,8 @@ fn a_port_at_which_nobody_is_followed_says_who_called() {
     until("it listens", || {
         TcpStream::connect(("127.0.0.1", free)).is_ok_and(|mut caller| caller.write_all(&[b'x'; 64]).is_ok())
     });
-    let told = "down (protocol): a connection to the port was no publisher's: the peer speaks something else than ZeroMQ";
+    let told =
+        "down (protocol): a connection to the port was no publisher's: the peer speaks something else than ZeroMQ";
     until("it is told", || exporter.get("/debug").body.contains(told));
 }
 

@@ -22,13 +22,15 @@ pub enum Fault {
     #[error("the peer sends what no publisher of KV cache events does: {0}")]
     Stranger(&'static str),
     /// It sends so many commands, and more, in so long.
-    #[error("the peer sends commands without end: more than {0} in {} seconds", .1.as_secs())]
+    #[error("the peer sends commands without end: more than {} in {} seconds", .0, .1.as_secs())]
     Commands(u32, Duration),
     /// A socket of another kind answered.
     #[error("the peer is a {0} socket: are the event endpoint and the replay endpoint interchanged?")]
     Kind(String),
     /// A message has more bytes than may be held for it.
-    #[error("a message of {bytes} bytes is larger than the {limit} that are held for one: if it is a batch, give more --events.max-bytes")]
+    #[error(
+        "a message of {bytes} bytes is larger than the {limit} that are held for one: if it is a batch, give more --events.max-bytes"
+    )]
     TooLarge {
         /// Bytes that its frames have, as far as they are announced.
         bytes: u64,
@@ -61,7 +63,12 @@ impl Fault {
         match self {
             Fault::Connect(_) => "connect",
             Fault::Broken(_) | Fault::Closed => "closed",
-            Fault::Protocol(_) | Fault::Stranger(_) | Fault::Commands(..) | Fault::Kind(_) | Fault::NoGreeting(_) | Fault::Crowded(_) => "protocol",
+            Fault::Protocol(_)
+            | Fault::Stranger(_)
+            | Fault::Commands(..)
+            | Fault::Kind(_)
+            | Fault::NoGreeting(_)
+            | Fault::Crowded(_) => "protocol",
             Fault::TooLarge { .. } => "too_large",
             Fault::Silent(_) | Fault::Untaken(_) | Fault::Slow(_) | Fault::Endless(_) => "silent",
         }

@@ -13,7 +13,9 @@ pub enum Malformed {
     #[error("the batch has no {0} where one belongs")]
     Missing(&'static str),
     /// What it says takes more memory than there is for it.
-    #[error("a batch of more than {0} hashes and events is larger than what is held for one: give more --events.max-bytes")]
+    #[error(
+        "a batch of more than {0} hashes and events is larger than what is held for one: give more --events.max-bytes"
+    )]
     TooMuch(usize),
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::address::Address;
 pub use super::fault::Fault;
-use super::frames::{self, Came, Frames, LARGEST_COMMAND};
 pub use super::frames::Message;
+use super::frames::{self, Came, Frames, LARGEST_COMMAND};
 pub use super::handshake::Kind;
 use super::handshake::{self, Handshake, Progress};
 use crate::race;
@@ -397,9 +397,12 @@ mod tests {
 
     #[test]
     fn a_peer_that_takes_nothing_is_told_with_the_time_that_it_had() {
-        let mut socket = Socket::over(peer(|stream| stream.write_all(&hello()).map(|()| thread::sleep(wait()))), Kind::Sub);
+        let takes_nothing = |stream: &mut TcpStream| stream.write_all(&hello()).map(|()| thread::sleep(wait()));
+        let mut socket = Socket::over(peer(takes_nothing), Kind::Sub).unwrap();
+        // As if the time were over.
+        socket.wire.stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
         let large = vec![0; 32 << 20];
-        let told = socket.as_mut().unwrap().send(&[&large]).unwrap_err().to_string();
+        let told = socket.send(&[&large]).unwrap_err().to_string();
         assert_eq!(told, "the peer took nothing of what it was sent for 5 seconds");
     }
 

@@ -169,8 +169,7 @@ struct Subject {
 impl Subject {
     fn start(flags: &[&str]) -> Subject {
         let upstream = Upstream::start(|_| vec![ok(PAGE)]);
-        let exporter =
-            Exporter::start(&upstream.url(), &[&["--events.max-bytes=16MiB"][..], flags].concat());
+        let exporter = Exporter::start(&upstream.url(), &[&["--events.max-bytes=16MiB"][..], flags].concat());
         exporter.metrics();
         exporter.get("/-/healthy");
         thread::sleep(Duration::from_millis(300));
