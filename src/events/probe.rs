@@ -13,6 +13,8 @@ use super::{Endpoint, Link};
 
 /// The longest wait for an engine that connects. ZeroMQ tries ten times a second.
 const ENGINE_CONNECTS: Duration = Duration::from_secs(2);
+/// Bytes of a topic that are shown.
+const SHOWN: usize = 256;
 /// Pause between two looks at a port.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -113,7 +115,7 @@ fn listen_to(mut socket: Socket, wanted: &str, until: Instant) -> Result<Heard, 
         let Some(message) = socket.receive(left)? else { continue };
         let topic = message.from_end(2).unwrap_or_default();
         if !topic.starts_with(wanted.as_bytes()) {
-            heard = Heard::OtherTopic(String::from_utf8_lossy(topic).into_owned());
+            heard = Heard::OtherTopic(String::from_utf8_lossy(&topic[..topic.len().min(SHOWN)]).into_owned());
             continue;
         }
         return Ok(match batch.decode(message.from_end(0).unwrap_or_default()) {
