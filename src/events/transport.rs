@@ -45,10 +45,11 @@ pub struct Socket {
     wire: Wire,
     frames: Frames,
     heard: Instant,
-    asked: Instant,
+    /// When the peer was asked for a sign: for the first time since it was heard, and for the last time.
+    asked: Option<(Instant, Instant)>,
     answers: bool,
-    /// Since when a message is on its way.
-    begun: Option<Instant>,
+    /// For how long the message that is on its way was waited for.
+    waited: Duration,
     /// Commands since that time.
     commands: (Instant, u32),
 }
@@ -115,7 +116,7 @@ impl Socket {
         loop {
             match self.wire.take(|bytes| self.frames.take(bytes))? {
                 Some(Came::Message) => {
-                    self.begun = None;
+                    self.waited = Duration::ZERO;
                     return Ok(Some(self.frames.message()));
                 }
                 Some(Came::Command) => self.command()?,
@@ -166,13 +167,15 @@ impl Socket {
         }
     }
 
+    /// Nobody may have listened for a while, so only a question that stays without an answer tells anything.
     fn ask_for_a_sign(&mut self) -> Result<(), Fault> {
         let now = Instant::now();
-        if self.answers && now.duration_since(self.heard) > GIVE_UP_AFTER {
-            return Err(Fault::Silent(GIVE_UP_AFTER));
+        let (first, last) = self.asked.unwrap_or((now, self.heard));
+        if self.answers && now.duration_since(first) > GIVE_UP_AFTER - ASK_AFTER {
+            return Err(Fault::Silent(self.silence()));
         }
-        if now.duration_since(self.heard.max(self.asked)) > ASK_AFTER {
-            self.asked = now;
+        if now.duration_since(last) > ASK_AFTER {
+            self.asked = Some((first, now));
             return self.wire.write(&frames::command(b"\x04PING\0\0"));
         }
         Ok(())
@@ -180,13 +183,15 @@ impl Socket {
 
     /// Reads what there is; `false` if nothing came in time, or the time is over.
     fn read_some(&mut self, until: Instant) -> Result<bool, Fault> {
+        let began = Instant::now();
         let came = self.wire.read(until)?;
         let now = Instant::now();
         if came {
-            self.heard = now;
+            (self.heard, self.asked) = (now, None);
         }
-        self.begun = self.frames.is_within_message().then(|| self.begun.unwrap_or(now));
-        if self.begun.is_some_and(|begun| now.duration_since(begun) > ARRIVAL) {
+        let waits = self.frames.is_within_message();
+        self.waited = if waits { self.waited + now.duration_since(began) } else { Duration::ZERO };
+        if self.waited > ARRIVAL {
             return Err(Fault::Slow(ARRIVAL));
         }
         Ok(came && now < until)
@@ -230,12 +235,13 @@ impl Newcomer {
                 Progress::Greeted => self.wire.write(&handshake::ready(self.kind))?,
                 Progress::Done => return Ok(Advanced::Greeted(Socket::new(self.wire))),
                 Progress::Waiting => {
-                    let now = Instant::now();
-                    if now >= self.until {
-                        return Err(Fault::NoGreeting(PATIENCE));
-                    }
-                    if !self.wire.read(if wait { self.until } else { now })? && !wait {
-                        return Ok(Advanced::NotYet(self));
+                    // What has come in time counts, whenever it is read.
+                    let came = self.wire.read(if wait { self.until } else { Instant::now() })?;
+                    match came {
+                        true => {}
+                        false if Instant::now() >= self.until => return Err(Fault::NoGreeting(PATIENCE)),
+                        false if wait => {}
+                        false => return Ok(Advanced::NotYet(self)),
                     }
                 }
             }
@@ -247,7 +253,7 @@ impl Socket {
     fn new(mut wire: Wire) -> Socket {
         let (frames, now) = (Frames::within(USUAL_LIMIT), Instant::now());
         wire.buffer.resize(READ, 0);
-        Socket { wire, frames, heard: now, asked: now, answers: false, begun: None, commands: (now, 0) }
+        Socket { wire, frames, heard: now, asked: None, answers: false, waited: Duration::ZERO, commands: (now, 0) }
     }
 }
 
@@ -389,10 +395,36 @@ mod tests {
         let began = Instant::now();
         assert!(socket.receive(Duration::from_millis(50)).unwrap().is_none());
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-        // As if it had begun a minute ago.
-        socket.begun = Instant::now().checked_sub(Duration::from_secs(60));
+        // As if it had been waited for all the time.
+        socket.waited = ARRIVAL;
         let told = socket.receive(wait()).unwrap_err().to_string();
         assert_eq!(told, "a message was still on its way after 30 seconds");
+    }
+
+    #[test]
+    fn a_peer_that_nobody_listened_to_is_asked_before_it_is_given_up() {
+        let pong = frames::command(b"\x04PONG");
+        let stays = move |stream: &mut TcpStream| {
+            stream.write_all(&[&hello()[..], &pong].concat())?;
+            thread::sleep(wait());
+            Ok(())
+        };
+        let mut socket = Socket::over(peer(stays), Kind::Sub).unwrap();
+        let quiet =
+            |socket: &mut Socket| socket.receive(Duration::from_millis(20)).map(|message| assert!(message.is_none()));
+        while !socket.answers {
+            quiet(&mut socket).unwrap();
+        }
+        assert!(socket.asked.is_none());
+        // As if a replay had been read for a minute.
+        let before = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        socket.heard = before(60);
+        quiet(&mut socket).unwrap();
+        assert!(socket.asked.is_some());
+        quiet(&mut socket).unwrap();
+        socket.asked = Some((before(21), before(1)));
+        let told = quiet(&mut socket).unwrap_err().to_string();
+        assert_eq!(told, "the peer has not been heard of for 60 seconds");
     }
 
     #[test]
