@@ -440,7 +440,11 @@ mod tests {
 
     #[test]
     fn a_peer_that_says_nothing_is_given_up_with_the_time_that_it_had() {
-        let newcomer = Newcomer::greet(peer(|_| Ok(thread::sleep(wait()))), Kind::Sub).unwrap();
+        let says_nothing = |_: &mut TcpStream| {
+            thread::sleep(wait());
+            Ok(())
+        };
+        let newcomer = Newcomer::greet(peer(says_nothing), Kind::Sub).unwrap();
         let Ok(Advanced::NotYet(mut newcomer)) = newcomer.advance(false) else { panic!() };
         newcomer.until = Instant::now();
         let told = newcomer.advance(true).err().unwrap().to_string();
