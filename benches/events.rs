@@ -18,6 +18,8 @@ use kvtier_exporter::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 
 const BUDGET: usize = 64 << 20;
+/// What of it is for identities: all but the quarter of what is on its way, and the window of predictions.
+const KEPT: usize = 46 << 20;
 /// Blocks of the GPU pool, and tokens of each.
 const POOL: usize = 20_000;
 const TOKENS: usize = 16;
@@ -71,7 +73,7 @@ fn through_a_socket(batches: u64) {
 
 fn run(slots: usize, batches: usize) {
     let mut engine = Engine::new(slots);
-    let (mut fold, mut batch) = (Fold::new(false, BUDGET), Batch::default());
+    let (mut fold, mut batch) = (Fold::new(false, KEPT), Batch::default());
     let before = Process::own().read().resident_bytes.unwrap();
     let mut seconds = 0.0;
     for _ in 0..batches {

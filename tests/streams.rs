@@ -12,7 +12,8 @@ mod stream;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -400,6 +401,54 @@ fn an_engine_that_connects_is_waited_for_and_may_come_again() {
 }
 
 #[test]
+fn a_caller_that_is_no_publisher_does_not_take_the_place_of_the_engine() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (engine, all) = (Engine::start("r08/before.prom.gz"), messages(RUN));
+    let exporter = exporter(&engine, &["--events.bind", &format!("tcp://127.0.0.1:{free}")]);
+    let call = || TcpStream::connect(("127.0.0.1", free)).unwrap();
+    until("it listens", || TcpStream::connect(("127.0.0.1", free)).is_ok());
+    // Some are there before the engine, and stay.
+    let silent: Vec<TcpStream> = (0..5).map(|_| call()).collect();
+    let mut publisher = Publisher::connect(free);
+    publisher.subscribed(1);
+    publisher.publish(&all[..50]);
+    until_last_seq(&exporter, 49);
+    let mut kept = Vec::new();
+    for (at, messages) in all[50..150].chunks(10).enumerate() {
+        // One says nothing, one closes, one speaks of something else.
+        kept.push(call());
+        drop(call());
+        call().write_all(&[b'x'; 64]).unwrap();
+        // One is a subscriber, as the exporter is itself.
+        if at % 4 == 0 {
+            drop(Socket::over(call(), Kind::Sub));
+        }
+        publisher.publish(messages);
+    }
+    until_last_seq(&exporter, 149);
+    assert_eq!((endpoint(&exporter, "gaps_total"), endpoint(&exporter, "batches_total")), (Some(0.0), Some(150.0)));
+    assert_eq!((endpoint(&exporter, "up"), of_tier(&exporter, "resident_exact")), (Some(1.0), Some(1.0)));
+    let log = exporter.log();
+    let count = |words: &str| log.iter().filter(|line| line.contains(words)).count();
+    // Each kind of line once: the engine was followed from its only connection on.
+    assert_eq!((count("following events"), count("was no publisher's")), (1, 1), "{log:?}");
+    drop((silent, kept));
+}
+
+#[test]
+fn a_port_at_which_nobody_is_followed_says_who_called() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let engine = Engine::start("r08/before.prom.gz");
+    let exporter = exporter(&engine, &["--events.bind", &format!("tcp://127.0.0.1:{free}")]);
+    until("it listens", || {
+        TcpStream::connect(("127.0.0.1", free)).is_ok_and(|mut caller| caller.write_all(&[b'x'; 64]).is_ok())
+    });
+    let told =
+        "down (protocol): a connection to the port was no publisher's: the peer speaks something else than ZeroMQ";
+    until("it is told", || exporter.get("/debug").body.contains(told));
+}
+
+#[test]
 fn what_is_no_batch_costs_the_connection_and_nothing_else() {
     let (mut publisher, engine, all) =
         (Publisher::bind(0, Replay::New), Engine::start("r08/before.prom.gz"), messages(RUN));
@@ -454,7 +503,8 @@ fn evictions(count: u32) -> Vec<u8> {
 fn a_scrape_does_not_wait_for_a_batch_that_is_being_folded() {
     let (listener, engine) = (TcpListener::bind("127.0.0.1:0").unwrap(), Engine::start("r08/before.prom.gz"));
     let events = format!("--events=tcp://{}", listener.local_addr().unwrap());
-    let exporter = exporter(&engine, &[&events]);
+    // A batch of 29 MB, in a quarter of them.
+    let exporter = exporter(&engine, &[&events, "--events.max-bytes=512MiB"]);
     let mut socket = Socket::over(listener.accept().unwrap().0, Kind::Pub).unwrap();
     until("it has subscribed", || socket.receive(Duration::from_millis(20)).unwrap().is_some());
     socket.send(&[b"", &0_u64.to_be_bytes(), &evictions(1)]).unwrap();

@@ -43,7 +43,7 @@ pub struct Events {
     #[arg(id = "events.max-error", long = "events.max-error", global = true, value_name = "POINTS", value_parser = units::positive, default_value = "3")]
     pub max_error: f64,
 
-    /// Memory for what is known of single chunks; beyond it a sample is kept
+    /// Memory of the streams: a quarter for what is on its way, the rest for single chunks, of which a sample is kept beyond it
     #[arg(id = "events.max_bytes", long = "events.max-bytes", global = true, value_name = "SIZE", value_parser = units::size, default_value = "64MiB")]
     pub max_bytes: u64,
 }

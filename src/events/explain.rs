@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::fold::View;
 use super::ledger::{Limits, Told, unplaced};
 use super::sizing::{MULTIPLES, Prediction};
-use super::{Reset, Resident, Shown, Status};
+use super::{Replay, Reset, Resident, Shown, Status};
 use crate::redact::Lines;
 
 /// One paragraph an endpoint, and one an engine that has a stream.
@@ -60,6 +60,14 @@ fn endpoint(text: &mut Lines, status: &Status) {
     );
     line(text, 1, &format!("last seq  {last}"));
     line(text, 1, &format!("batches   {} ({} replayed), {} gaps", status.batches, status.replayed, status.gaps));
+    if let Some(replay) = match &status.replay {
+        Replay::None => None,
+        Replay::Running => Some("is being read; the stream waits for its end".to_owned()),
+        Replay::Whole => Some("gave everything up to its moment".to_owned()),
+        Replay::Broken(why) => Some(format!("failed: {why}")),
+    } {
+        line(text, 1, &format!("replay    {replay}"));
+    }
     for (reason, count) in &status.errors {
         line(text, 1, &format!("failures  {reason}: {count}"));
     }

@@ -9,9 +9,15 @@
 //! | [`address`] | `tcp://HOST:PORT` | pure |
 //! | `msgpack` | bytes into values, or over them | pure |
 //! | [`wire`] | a batch into events | pure |
+//! | [`frames`] | what a peer sends, taken apart within bounds | pure |
+//! | [`handshake`] | how a connection begins | pure |
+//! | `fault` | why a connection ended | pure |
 //! | [`transport`] | ZMTP 3 over TCP | I/O |
+//! | `port` | a port at which publishers call | I/O |
 //! | [`probe`] | one short look at an endpoint, for `check` | I/O |
 //! | `sequence` | the numbers of a stream judged | pure |
+//! | `replay` | the answers to a replay judged: their order, and when there is an end | pure |
+//! | `shares` | where the bytes of `--events.max-bytes` go | pure |
 //! | `reader` | one endpoint followed: connect, replay, reconnect | I/O |
 //! | [`fold`] | all that one engine's stream tells | pure |
 //! | `residency` | which chunks are in the tier, and what resets leave open | pure |
@@ -31,18 +37,24 @@ pub mod address;
 mod chains;
 pub mod explain;
 pub mod families;
+mod fault;
 pub mod fold;
+pub mod frames;
 mod ghosts;
+pub mod handshake;
 mod identity;
 pub mod ledger;
 mod msgpack;
+mod port;
 pub mod probe;
 mod ranks;
 mod reader;
+mod replay;
 mod resets;
 mod residency;
 pub mod resident;
 mod sequence;
+mod shares;
 pub mod sizing;
 pub mod transport;
 pub mod wire;
@@ -55,6 +67,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use address::Address;
+pub use replay::Replay;
 pub use residency::{Bounds, Reset};
 use resident::Peers;
 pub use resident::{Resident, Shown};
@@ -65,6 +78,7 @@ use crate::settings::Stream;
 use fold::{Doubt, View};
 use ledger::{Ledger, Limits, Told};
 use reader::Reader;
+use shares::Shares;
 
 /// What to follow, and within which limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,7 +89,7 @@ pub struct Options {
     pub window: Duration,
     /// `--events.max-error`: how far the prediction for the present size may be off, as a share of the tokens asked.
     pub max_error: f64,
-    /// `--events.max-bytes`: for the identities of all endpoints together.
+    /// `--events.max-bytes`: for all that is held for all endpoints together, on its way or known.
     pub max_bytes: usize,
 }
 
@@ -118,6 +132,8 @@ pub struct Status {
     pub current: bool,
     /// Why not, as one word and in words.
     pub failure: Option<(&'static str, String)>,
+    /// How the last replay is, or ended.
+    pub replay: Replay,
     /// Number of the last batch.
     pub last_seq: Option<u64>,
     /// Batches taken in, live or replayed.
@@ -184,11 +200,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Events {
     /// Starts to follow all endpoints.
     pub fn start(options: &Options) -> Events {
-        let share = options.max_bytes / options.endpoints.len().max(1);
-        // The window takes its part, a half at most.
-        let budget = share - sizing::WINDOW_BYTES.min(share / 2);
+        let shares = Shares::of(options.max_bytes, options.endpoints.len());
         Events {
-            slots: options.endpoints.iter().map(|endpoint| Slot::start(endpoint, budget)).collect(),
+            slots: options.endpoints.iter().map(|endpoint| Slot::start(endpoint, shares)).collect(),
             ledger: Mutex::default(),
             limits: Limits { window: options.window.as_secs_f64(), max_error: options.max_error },
             began: Instant::now(),
@@ -257,10 +271,10 @@ fn peers_of(engine: &Engine, engines: &[Engine]) -> Peers {
 }
 
 impl Slot {
-    fn start(endpoint: &Endpoint, budget: usize) -> Slot {
+    fn start(endpoint: &Endpoint, shares: Shares) -> Slot {
         let (alive, stop) = mpsc::channel();
         let shared = Arc::new(Shared::default());
-        let reader = Reader::new(endpoint.clone(), Arc::clone(&shared), budget);
+        let reader = Reader::new(endpoint.clone(), Arc::clone(&shared), shares);
         let thread = thread::Builder::new().name("events".to_owned()).spawn(move || reader.run(&stop));
         if let Err(error) = thread {
             tracing::error!(%error, endpoint = %endpoint.link, "events have no thread");

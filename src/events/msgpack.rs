@@ -12,6 +12,11 @@ pub enum Malformed {
     /// Something else stands where this was expected.
     #[error("the batch has no {0} where one belongs")]
     Missing(&'static str),
+    /// What it says takes more memory than there is for it.
+    #[error(
+        "a batch of more than {0} hashes and events is larger than what is held for one: give more --events.max-bytes"
+    )]
+    TooMuch(usize),
 }
 
 /// One msgpack value, or the head of one that holds others.

@@ -3,17 +3,19 @@
 //! It subscribes to everything, so that a topic that is another one shows. Nothing of a batch is kept but its topic
 //! and its rank.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
+use super::port::Port;
 use super::transport::{Fault, Kind, Socket};
 use super::wire::Batch;
 use super::{Endpoint, Link};
 
 /// The longest wait for an engine that connects. ZeroMQ tries ten times a second.
 const ENGINE_CONNECTS: Duration = Duration::from_secs(2);
-/// Pause between two looks at a listener.
+/// Bytes of a topic that are shown.
+const SHOWN: usize = 256;
+/// Pause between two looks at a port.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What was found.
@@ -66,10 +68,10 @@ pub fn probe(endpoint: &Endpoint, patience: Duration, may_listen: bool) -> Heard
             Err(Fault::Connect(_)) if may_listen && engine_connects(to) => return Heard::EngineConnects,
             connected => connected,
         },
-        Link::Bind(at) => match listen(at) {
+        Link::Bind(at) => match Port::open(at) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => return Heard::PortTaken,
             Err(error) => Err(Fault::Connect(error)),
-            Ok(listener) => match accept(&listener, until) {
+            Ok(mut port) => match caller(&mut port, until) {
                 None => return Heard::NobodyConnects,
                 Some(connected) => connected,
             },
@@ -84,27 +86,22 @@ pub fn probe(endpoint: &Endpoint, patience: Duration, may_listen: bool) -> Heard
     }
 }
 
-fn listen(at: &Address) -> std::io::Result<TcpListener> {
-    let host = if at.host.is_empty() { "0.0.0.0" } else { &at.host };
-    let listener = TcpListener::bind((host, at.port))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn accept(listener: &TcpListener, until: Instant) -> Option<Result<Socket, Fault>> {
+/// The publisher that calls; what kept the last caller from being one, if there is none.
+fn caller(port: &mut Port, until: Instant) -> Option<Result<Socket, Fault>> {
+    let mut failure = None;
     while Instant::now() < until {
-        if let Ok((stream, _)) = listener.accept() {
-            return Some(Socket::over(stream, Kind::Sub));
+        if let Some(socket) = port.publisher(|fault| failure = Some(fault)) {
+            return Some(Ok(socket));
         }
         std::thread::sleep(PAUSE);
     }
-    None
+    failure.map(Err)
 }
 
 /// Whether a publisher comes to this address. It is another machine's where it cannot be listened on.
 fn engine_connects(at: &Address) -> bool {
-    let listener = listen(at).ok();
-    listener.and_then(|listener| accept(&listener, Instant::now() + ENGINE_CONNECTS)).is_some_and(|it| it.is_ok())
+    let until = Instant::now() + ENGINE_CONNECTS;
+    Port::open(at).is_ok_and(|mut port| caller(&mut port, until).is_some_and(|caller| caller.is_ok()))
 }
 
 fn listen_to(mut socket: Socket, wanted: &str, until: Instant) -> Result<Heard, Fault> {
@@ -118,7 +115,7 @@ fn listen_to(mut socket: Socket, wanted: &str, until: Instant) -> Result<Heard, 
         let Some(message) = socket.receive(left)? else { continue };
         let topic = message.from_end(2).unwrap_or_default();
         if !topic.starts_with(wanted.as_bytes()) {
-            heard = Heard::OtherTopic(String::from_utf8_lossy(topic).into_owned());
+            heard = Heard::OtherTopic(String::from_utf8_lossy(&topic[..topic.len().min(SHOWN)]).into_owned());
             continue;
         }
         return Ok(match batch.decode(message.from_end(0).unwrap_or_default()) {

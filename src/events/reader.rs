@@ -3,7 +3,8 @@
 //!
 //! After each connection, and at each gap, the replay endpoint is asked for everything from the next number on. The
 //! replay itself may have holes (a full queue drops messages): it is asked again from the first one. What no replay
-//! gives back is a gap, and the fold goes on with bounds.
+//! gives back is a gap, and the fold goes on with bounds. While it is read nobody looks at the stream, which waits in the
+//! engine's queue: so it has one deadline, and one that failed rests for as long as it took.
 //!
 //! Behind an address that is connected to again there may be another engine, whose tier is empty. So after a connection
 //! nothing is told as being of now until something shows that the stream goes on: a batch that came over it; or the
@@ -11,7 +12,6 @@
 //! One that has nothing from there on is another engine's, since a publisher keeps its last batches.
 
 use std::any::Any;
-use std::net::{TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,10 +19,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::address::Address;
 use super::fold::Fold;
+use super::port::Port;
+use super::replay::{self, Answer, Answers, Replay};
 use super::sequence::{Sequence, Verdict};
+use super::shares::Shares;
 use super::transport::{Fault, Kind, Message, Socket};
-use super::wire::{Batch, Malformed};
+use super::wire::{self, Batch, Malformed};
 use super::{Endpoint, Link, Shared, Status};
+use crate::log::repeats::Repeats;
 
 /// How long the reader sleeps at most while nothing comes, and while something waits to be told.
 const QUIET: Duration = Duration::from_millis(250);
@@ -36,15 +40,14 @@ const REPLAY_SILENCE: Duration = Duration::from_secs(5);
 const REPLAY_ROUNDS: u32 = 8;
 /// How long after a page told of a reset a batch may come that was made before it.
 const ON_ITS_WAY: Duration = Duration::from_millis(200);
-/// A message whose numbers say that the replay is over.
-const REPLAY_END: u64 = u64::MAX;
-
 /// What a replay was.
 enum Replayed {
     /// Everything up to now.
     Whole,
     /// Something was lost on the way.
     Holes,
+    /// Everything but its end, which cannot be read.
+    Unreadable,
     /// The history of another publisher than the one that was followed.
     Another,
 }
@@ -68,7 +71,13 @@ impl From<Fault> for End {
 pub(super) struct Reader {
     endpoint: Endpoint,
     shared: Arc<Shared>,
-    budget: usize,
+    shares: Shares,
+    /// Where the engine is the side that connects.
+    port: Option<Port>,
+    /// Bytes that the stream's socket holds while a replay is read.
+    beside: usize,
+    /// Until when a replay that failed is not asked for again.
+    rests: Option<Instant>,
     fold: Option<Fold>,
     sequence: Sequence,
     /// Folds that were begun.
@@ -77,6 +86,7 @@ pub(super) struct Reader {
     succeeds: bool,
     batch: Batch,
     status: Status,
+    repeats: Repeats,
     told: Instant,
     dirty: bool,
     /// When the page last told of a reset, while what was made before it may be on its way.
@@ -84,18 +94,22 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(endpoint: Endpoint, shared: Arc<Shared>, budget: usize) -> Reader {
+    pub(super) fn new(endpoint: Endpoint, shared: Arc<Shared>, shares: Shares) -> Reader {
         let status = Status { endpoint: endpoint.link.to_string(), ..Status::default() };
         Reader {
             endpoint,
             shared,
-            budget,
+            shares,
+            port: None,
+            beside: 0,
+            rests: None,
             fold: None,
             sequence: Sequence::default(),
             folds: 0,
             succeeds: false,
             batch: Batch::default(),
             status,
+            repeats: Repeats::default(),
             told: Instant::now(),
             dirty: true,
             doubted: None,
@@ -110,7 +124,10 @@ impl Reader {
             let batches = self.status.batches;
             let end = catch_unwind(AssertUnwindSafe(|| self.session(stop)));
             let End::Stop = end.unwrap_or_else(|panic| self.broken(panic.as_ref())) else {
-                wait = if self.status.batches > batches { FIRST_WAIT } else { (wait * 2).min(LONGEST_WAIT) };
+                // Whoever waits to be called on asks nobody for anything.
+                let fruitless = self.status.batches == batches && self.port.is_none();
+                wait = if fruitless { (wait * 2).min(LONGEST_WAIT) } else { FIRST_WAIT };
+                self.say_what_was_left_out();
                 if !rest(stop, wait) {
                     return;
                 }
@@ -143,10 +160,9 @@ impl Reader {
     }
 
     fn fail(&mut self, reason: &'static str, text: &str) {
-        let endpoint = &self.status.endpoint;
         let news = self.status.up || self.status.failure.as_ref().is_none_or(|(known, _)| *known != reason);
-        if news {
-            tracing::warn!(endpoint, reason, "no events: {text}");
+        if let Some(left_out) = news.then(|| self.may_say(reason)).flatten() {
+            tracing::warn!(endpoint = self.status.endpoint, reason, left_out, "no events: {text}");
         }
         *self.status.errors.entry(reason).or_default() += 1;
         (self.status.up, self.status.current) = (false, false);
@@ -155,11 +171,7 @@ impl Reader {
     }
 
     fn follow(&mut self, stop: &Receiver<()>) -> Result<std::convert::Infallible, End> {
-        let listener = self.listen()?;
-        let mut socket = match &listener {
-            None => self.connect()?,
-            Some(listener) => Socket::over(accept(listener, stop)?, Kind::Sub)?,
-        };
+        let mut socket = self.connect(stop)?;
         loop {
             self.begin(&mut socket)?;
             loop {
@@ -167,8 +179,8 @@ impl Reader {
                     return Err(End::Stop);
                 }
                 // A publisher that comes anew has left its old connection behind, whether or not that shows.
-                if let Some(Ok((stream, _))) = listener.as_ref().map(TcpListener::accept) {
-                    socket = Socket::over(stream, Kind::Sub)?;
+                if let Some(publisher) = self.called() {
+                    socket = publisher;
                     break;
                 }
                 self.step(&mut socket)?;
@@ -176,18 +188,60 @@ impl Reader {
         }
     }
 
-    fn listen(&self) -> Result<Option<TcpListener>, Fault> {
-        let Link::Bind(at) = &self.endpoint.link else { return Ok(None) };
-        let host = if at.host.is_empty() { "0.0.0.0" } else { &at.host };
-        let listener = TcpListener::bind((host, at.port)).map_err(Fault::Connect)?;
-        listener.set_nonblocking(true).map_err(Fault::Connect)?;
-        Ok(Some(listener))
+    fn connect(&mut self, stop: &Receiver<()>) -> Result<Socket, End> {
+        match &self.endpoint.link {
+            Link::Connect(to) => Ok(Socket::connect(to, Kind::Sub)?.within(self.room_for_a_message())),
+            Link::Bind(at) => {
+                if self.port.is_none() {
+                    self.port = Some(Port::open(at).map_err(Fault::Connect)?);
+                }
+                self.wait_for_a_call(stop)
+            }
+        }
     }
 
-    fn connect(&self) -> Result<Socket, Fault> {
-        match &self.endpoint.link {
-            Link::Connect(to) | Link::Bind(to) => Socket::connect(to, Kind::Sub),
+    fn wait_for_a_call(&mut self, stop: &Receiver<()>) -> Result<Socket, End> {
+        loop {
+            if let Some(publisher) = self.called() {
+                return Ok(publisher);
+            }
+            self.tell_if_dirty();
+            if stop.recv_timeout(BUSY) == Err(RecvTimeoutError::Disconnected) {
+                return Err(End::Stop);
+            }
         }
+    }
+
+    /// The publisher that has called meanwhile. Others are turned away.
+    fn called(&mut self) -> Option<Socket> {
+        let mut others = Vec::new();
+        let publisher = self.port.as_mut()?.publisher(|fault| others.push(fault));
+        for fault in others {
+            self.turn_away(&fault);
+        }
+        publisher.map(|socket| socket.within(self.room_for_a_message()))
+    }
+
+    /// It is the endpoint's failure only while nobody is followed.
+    fn turn_away(&mut self, fault: &Fault) {
+        let text = format!("a connection to the port was no publisher's: {fault}");
+        if let Some(left_out) = self.may_say("no publisher") {
+            tracing::warn!(endpoint = self.status.endpoint, reason = fault.reason(), left_out, "{text}");
+        }
+        *self.status.errors.entry(fault.reason()).or_default() += 1;
+        if !self.status.up {
+            self.status.failure = Some((fault.reason(), text));
+        }
+        self.dirty = true;
+    }
+
+    /// Bytes for the sockets of the endpoint and the batches of their messages.
+    fn room(&self) -> usize {
+        self.shares.arrival.saturating_sub(if self.port.is_some() { Port::HELD } else { 0 })
+    }
+
+    fn room_for_a_message(&self) -> usize {
+        self.room().saturating_sub(wire::USUAL)
     }
 
     /// Subscribes, and only then asks for what was missed, so that the two overlap.
@@ -195,29 +249,35 @@ impl Reader {
         socket.subscribe(&self.endpoint.topic)?;
         self.sequence.connected();
         (self.status.up, self.status.current, self.status.failure) = (true, false, None);
-        tracing::info!(endpoint = self.status.endpoint, "following events");
+        if let Some(left_out) = self.may_say("following") {
+            tracing::info!(endpoint = self.status.endpoint, left_out, "following events");
+        }
         self.tell();
+        self.beside = socket.held();
         let whole = self.replay(true);
         (self.status.current, self.dirty) = (whole || self.fold.is_none(), true);
         Ok(())
     }
 
     fn step(&mut self, socket: &mut Socket) -> Result<(), End> {
-        let wait = if self.dirty { BUSY } else { QUIET };
-        match socket.receive(wait)? {
-            None => {
-                self.heed();
-                self.tell_if_dirty();
-            }
-            Some(message) => {
-                let seq = number(&message).ok_or(Fault::Protocol("a message has no sequence number"))?;
-                let payload = message.from_end(0).unwrap_or_default();
-                self.batch.decode(payload).map_err(End::Malformed)?;
-                self.live(seq);
-                if self.told.elapsed() > BUSY || !socket.has_more() {
-                    self.tell_if_dirty();
-                }
-            }
+        let is_busy = self.dirty || self.port.as_ref().is_some_and(Port::is_greeting);
+        if socket.receive(if is_busy { BUSY } else { QUIET })?.is_none() {
+            self.heed();
+            self.tell_if_dirty();
+            self.say_what_was_left_out();
+            return Ok(());
+        }
+        let (message, room) = (socket.message(), self.room().saturating_sub(socket.held()));
+        let seq = number(&message).ok_or(Fault::Stranger("a message without a sequence number"))?;
+        let payload = message.from_end(0).unwrap_or_default();
+        self.batch.decode_within(payload, room).map_err(End::Malformed)?;
+        // The batch is all that is needed of it.
+        socket.forget();
+        self.beside = socket.held();
+        self.live(seq);
+        self.batch.forget();
+        if self.told.elapsed() > BUSY || !socket.has_more() {
+            self.tell_if_dirty();
         }
         Ok(())
     }
@@ -243,7 +303,9 @@ impl Reader {
 
     /// The batches are another engine's than before: nothing of what was known holds.
     fn restarted(&mut self) {
-        tracing::info!(endpoint = self.status.endpoint, "the engine has restarted");
+        if let Some(left_out) = self.may_say("restarted") {
+            tracing::info!(endpoint = self.status.endpoint, left_out, "the engine has restarted");
+        }
         self.succeeds |= self.fold.take().is_some();
         self.sequence = Sequence::default();
         (self.status.last_seq, self.dirty) = (None, true);
@@ -252,6 +314,7 @@ impl Reader {
     /// Asks for what is missing before the batch at hand; what nobody has is a gap.
     fn catch_up(&mut self, seq: u64) {
         let waiting = std::mem::take(&mut self.batch);
+        self.beside += waiting.bytes();
         let proven = std::mem::replace(&mut self.status.current, false);
         if seq > self.sequence.next() {
             self.replay(!proven);
@@ -266,7 +329,7 @@ impl Reader {
     fn take(&mut self, seq: u64) {
         let fold = self.fold.get_or_insert_with(|| {
             self.folds += 1;
-            Fold::new(seq > 0, self.budget).numbered(self.folds)
+            Fold::new(seq > 0, self.shares.fold).numbered(self.folds)
         });
         fold.apply(&self.batch);
         self.sequence.took(seq, self.batch.at);
@@ -302,17 +365,28 @@ impl Reader {
             Some(fold) => fold.lost(),
             None if self.succeeds => {}
             None => {
-                tracing::info!(
-                    endpoint = self.status.endpoint,
-                    upto,
-                    "the engine has published before: what it stored before is not known"
-                );
+                if let Some(left_out) = self.may_say("late") {
+                    tracing::info!(
+                        endpoint = self.status.endpoint,
+                        upto,
+                        left_out,
+                        "the engine has published before: what it stored before is not known"
+                    );
+                }
                 return;
             }
         }
         self.status.gaps += 1;
         let from = self.sequence.next();
-        tracing::warn!(endpoint = self.status.endpoint, from, upto, "events are missing: residency has bounds only");
+        if let Some(left_out) = self.may_say("gap") {
+            tracing::warn!(
+                endpoint = self.status.endpoint,
+                from,
+                upto,
+                left_out,
+                "events are missing: residency has bounds only"
+            );
+        }
     }
 
     /// Asks the replay endpoint for everything from the next number on; where the connection is new (`proving`), from
@@ -320,43 +394,63 @@ impl Reader {
     /// batches that it would have given.
     fn replay(&mut self, proving: bool) -> bool {
         let Some(at) = self.endpoint.replay.clone() else { return false };
+        let began = Instant::now();
+        if self.rests.is_some_and(|until| began < until) {
+            return false;
+        }
+        (self.status.replay, self.dirty) = (Replay::Running, true);
+        self.status.replay = match self.replay_in_rounds(&at, proving, began + replay::PATIENCE) {
+            Ok(end) => end,
+            Err(fault) => {
+                *self.status.errors.entry("replay").or_default() += 1;
+                if let Some(left_out) = self.may_say("replay") {
+                    tracing::warn!(endpoint = self.status.endpoint, replay = %at, left_out, "no replay: {fault}");
+                }
+                self.rests = Some(Instant::now() + began.elapsed());
+                Replay::Broken(fault.to_string())
+            }
+        };
+        self.status.replay == Replay::Whole
+    }
+
+    fn replay_in_rounds(&mut self, at: &Address, proving: bool, until: Instant) -> Result<Replay, Fault> {
         let mut known = self.sequence.last().filter(|_| proving);
         for _ in 0..REPLAY_ROUNDS {
-            match self.replay_once(&at, known) {
-                Ok(Replayed::Whole) => return true,
-                Ok(Replayed::Holes) => {}
-                Ok(Replayed::Another) => self.restarted(),
-                Err(fault) => {
-                    *self.status.errors.entry("replay").or_default() += 1;
-                    tracing::warn!(endpoint = self.status.endpoint, replay = %at, "no replay: {fault}");
-                    return false;
-                }
+            match self.replay_once(at, known, until)? {
+                Replayed::Whole => return Ok(Replay::Whole),
+                Replayed::Holes => {}
+                Replayed::Unreadable => return Ok(Replay::Broken("its last batches cannot be read".to_owned())),
+                Replayed::Another => self.restarted(),
             }
             known = None;
         }
-        false
+        Ok(Replay::Broken(format!("it was asked {REPLAY_ROUNDS} times and had a hole each time")))
     }
 
     /// One question and its answers: from the batch after the last one on, or from that one itself if it is `known`.
-    fn replay_once(&mut self, at: &Address, known: Option<u64>) -> Result<Replayed, Fault> {
-        let mut socket = Socket::connect(at, Kind::Dealer)?;
+    fn replay_once(&mut self, at: &Address, mut known: Option<u64>, until: Instant) -> Result<Replayed, Fault> {
+        let room = self.room().saturating_sub(self.beside);
+        let mut socket = Socket::connect(at, Kind::Dealer)?.within(room.saturating_sub(wire::USUAL));
         let from = self.sequence.next();
-        socket.send(&[b"", &known.unwrap_or(from).to_be_bytes()])?;
-        let (mut whole, mut known) = (true, known);
+        let start = known.unwrap_or(from);
+        socket.send(&[b"", &start.to_be_bytes()])?;
+        let (mut answers, mut whole, mut unreadable) = (Answers::to(start, until), true, false);
         loop {
-            let message = socket.receive(REPLAY_SILENCE)?.ok_or(Fault::Silent(REPLAY_SILENCE))?;
-            let seq = number(&message).ok_or(Fault::Protocol("an answer has no sequence number"))?;
+            self.await_answer(&mut socket, &answers)?;
+            let (message, room) = (socket.message(), room.saturating_sub(socket.held()));
+            let seq = number(&message).ok_or(Fault::Stranger("an answer without a sequence number"))?;
             let payload = message.from_end(0).unwrap_or_default();
-            if seq == REPLAY_END && payload.is_empty() {
-                return Ok(match (known, whole) {
-                    (Some(_), _) => Replayed::Another,
-                    (None, true) => Replayed::Whole,
-                    (None, false) => Replayed::Holes,
+            let Answer::Batch(seq) = answers.judge(seq, payload)? else {
+                return Ok(match known {
+                    Some(_) => Replayed::Another,
+                    None if !whole => Replayed::Holes,
+                    None if unreadable => Replayed::Unreadable,
+                    None => Replayed::Whole,
                 });
-            }
+            };
             if known.take_if(|known| seq >= *known) == Some(seq) {
-                let same = self.batch.decode(payload).is_ok() && self.sequence.ended_with(seq, self.batch.at);
-                if !same {
+                let readable = self.batch.decode_within(payload, room).is_ok();
+                if !readable || !self.sequence.ended_with(seq, self.batch.at) {
                     return Ok(Replayed::Another);
                 }
             }
@@ -365,24 +459,63 @@ impl Reader {
             if seq > next && next > from {
                 whole = false;
             } else if seq >= next {
-                self.replayed(seq, payload);
+                unreadable = !self.replayed(seq, payload, room);
             }
         }
     }
 
-    fn replayed(&mut self, seq: u64, payload: &[u8]) {
-        if let Err(malformed) = self.batch.decode(payload) {
+    /// Waits for the next answer, and tells meanwhile that it does.
+    fn await_answer(&mut self, socket: &mut Socket, answers: &Answers) -> Result<(), Fault> {
+        loop {
+            self.tell_if_late();
+            let left = answers.left(Instant::now())?;
+            if socket.receive(QUIET.min(left))?.is_some() {
+                return Ok(());
+            }
+            if socket.silence() > REPLAY_SILENCE {
+                return Err(Fault::Silent(REPLAY_SILENCE));
+            }
+        }
+    }
+
+    /// Takes in a batch of a replay, if it can be read.
+    fn replayed(&mut self, seq: u64, payload: &[u8], room: usize) -> bool {
+        if let Err(malformed) = self.batch.decode_within(payload, room) {
             *self.status.errors.entry("malformed").or_default() += 1;
-            tracing::warn!(endpoint = self.status.endpoint, seq, "a replayed batch is left out: {malformed}");
-            return;
+            if let Some(left_out) = self.may_say("unreadable") {
+                tracing::warn!(
+                    endpoint = self.status.endpoint,
+                    seq,
+                    left_out,
+                    "a replayed batch is left out: {malformed}"
+                );
+            }
+            return false;
         }
         if seq > self.sequence.next() {
             self.gap(seq);
         }
         self.take(seq);
+        self.batch.forget();
         self.status.replayed += 1;
+        true
+    }
+
+    /// Whether a line of this kind may be written, and how many were not since the last one, if any.
+    fn may_say(&mut self, kind: &'static str) -> Option<Option<u64>> {
+        let left_out = self.repeats.write(kind, Instant::now())?;
+        Some((left_out > 0).then_some(left_out))
+    }
+
+    fn say_what_was_left_out(&mut self) {
+        for (kind, lines) in self.repeats.unsaid(Instant::now()) {
+            tracing::info!(endpoint = self.status.endpoint, kind, lines, "lines like one before were left out");
+        }
+    }
+
+    fn tell_if_late(&mut self) {
         if self.told.elapsed() > QUIET {
-            self.tell();
+            self.tell_if_dirty();
         }
     }
 
@@ -417,20 +550,6 @@ fn rest(stop: &Receiver<()>, mut wait: Duration) -> bool {
             Ok(()) => wait = wait.min(FIRST_WAIT),
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
-        }
-    }
-}
-
-/// Waits for a publisher to connect.
-fn accept(listener: &TcpListener, stop: &Receiver<()>) -> Result<TcpStream, End> {
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => return Ok(stream),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(Fault::Connect(error).into()),
-        }
-        if stop.recv_timeout(BUSY) == Err(RecvTimeoutError::Disconnected) {
-            return Err(End::Stop);
         }
     }
 }

@@ -36,7 +36,7 @@ impl Sequence {
 
     /// The number that is expected.
     pub(super) fn next(&self) -> u64 {
-        self.last.map_or(0, |(seq, _)| seq + 1)
+        self.last.map_or(0, |(seq, _)| seq.saturating_add(1))
     }
 
     pub(super) fn last(&self) -> Option<u64> {

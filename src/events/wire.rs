@@ -48,7 +48,12 @@ pub enum Event {
     Cleared,
 }
 
-/// The events of one engine step. It is filled anew by each [`Batch::decode`] and keeps its memory.
+/// Memory of a batch that is kept for the next one.
+pub(super) const USUAL: usize = 64 << 10;
+/// Hashes or events that the first memory is for.
+const FEWEST: usize = 64;
+
+/// The events of one engine step. It is filled anew by each [`Batch::decode`] and keeps its memory, unless that is large.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Seconds since 1970, by the engine's clock.
@@ -60,6 +65,8 @@ pub struct Batch {
     /// Events of a kind that is not known.
     pub unknown: usize,
     hashes: Vec<u64>,
+    /// Bytes that it may take.
+    room: usize,
 }
 
 impl Batch {
@@ -89,13 +96,16 @@ impl Batch {
     /// # Errors
     /// [`Malformed`]; what the batch holds then is of no use.
     pub fn decode(&mut self, payload: &[u8]) -> Result<(), Malformed> {
-        *self = Batch {
-            events: std::mem::take(&mut self.events),
-            hashes: std::mem::take(&mut self.hashes),
-            ..Batch::default()
-        };
-        self.events.clear();
-        self.hashes.clear();
+        self.decode_within(payload, usize::MAX)
+    }
+
+    /// The same, in at most `room` bytes of memory: a hash takes eight, be it one on the wire.
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    pub fn decode_within(&mut self, payload: &[u8], room: usize) -> Result<(), Malformed> {
+        self.forget();
+        (self.room, self.unknown, self.rank) = (room, 0, 0);
         let mut bytes = Bytes(payload);
         let fields = bytes.array("batch")?;
         self.at = bytes.token()?.number().filter(|at| at.is_finite()).ok_or(Malformed::Missing("time"))?;
@@ -108,6 +118,31 @@ impl Batch {
         Ok(())
     }
 
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.events.capacity() * size_of::<Event>() + self.hashes.capacity() * size_of::<u64>()
+    }
+
+    /// Forgets its events, and gives back what only a large batch needs.
+    pub fn forget(&mut self) {
+        self.events.clear();
+        self.hashes.clear();
+        if self.bytes() > USUAL {
+            (self.events, self.hashes) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// By how much a vector grows to take one more: to twice its size, and by no more than half of the memory that is left, so
+    /// that the other one can grow too.
+    fn grown(&self, length: usize, capacity: usize, size: usize) -> Result<usize, Malformed> {
+        let more = capacity.max(FEWEST).min(self.room.saturating_sub(self.bytes()) / 2 / size);
+        match () {
+            () if length < capacity => Ok(0),
+            () if more == 0 => Err(Malformed::TooMuch(self.events.len() + self.hashes.len())),
+            () => Ok(more),
+        }
+    }
+
     fn event(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         let mut draft = Draft { start: self.hashes.len(), ..Draft::default() };
         match bytes.token()? {
@@ -116,7 +151,11 @@ impl Batch {
             _ => return Err(Malformed::Missing("event")),
         }
         match draft.finish(self.hashes.len()) {
-            Some(event) => self.events.push(event),
+            Some(event) => {
+                let more = self.grown(self.events.len(), self.events.capacity(), size_of::<Event>())?;
+                self.events.reserve_exact(more);
+                self.events.push(event);
+            }
             None => {
                 self.hashes.truncate(draft.start);
                 self.unknown += 1;
@@ -174,6 +213,8 @@ impl Batch {
         let Token::Array(count) = token else { return bytes.skip_rest_of(token) };
         for _ in 0..*count {
             let hash = hash(&bytes.token()?).ok_or(Malformed::Missing("block hash"))?;
+            let more = self.grown(self.hashes.len(), self.hashes.capacity(), size_of::<u64>())?;
+            self.hashes.reserve_exact(more);
             self.hashes.push(hash);
         }
         Ok(())
@@ -382,24 +423,58 @@ mod tests {
         assert_eq!(batch.decode(&not_a_number), Err(Malformed::Missing("time")));
     }
 
+    #[test]
+    fn a_batch_takes_no_more_memory_than_there_is_for_it() {
+        let hashes = |count: u32| {
+            let head = [&[0x92][..], &text("BlockRemoved"), &[0xdd], &count.to_be_bytes()].concat();
+            batch(&[[head, vec![1; count as usize]].concat()])
+        };
+        let mut batch = Batch::default();
+        // 100,000 one-byte hashes take 800,000 bytes.
+        assert!(matches!(batch.decode_within(&hashes(100_000), 700_000), Err(Malformed::TooMuch(_))));
+        assert!(batch.bytes() <= 700_000, "{}", batch.bytes());
+        assert_eq!(batch.decode_within(&hashes(100_000), 810_000), Ok(()));
+        assert!(batch.len() == 100_000 && batch.bytes() <= 810_000, "{}", batch.bytes());
+        batch.forget();
+        assert_eq!(batch.bytes(), 0);
+        assert_eq!(batch.decode(&hashes(3)), Ok(()));
+        let kept = batch.bytes();
+        batch.forget();
+        assert!(kept > 0 && batch.bytes() == kept, "a usual batch leaves its memory for the next");
+        // Each event is 18 bytes on the wire and three times as many here.
+        let cleared = [vec![0x91], text("AllBlocksCleared")].concat();
+        let many = [&[0x92, 1, 0xdd][..], &100_000_u32.to_be_bytes(), &cleared.repeat(100_000)].concat();
+        assert!(matches!(batch.decode_within(&many, 1_000_000), Err(Malformed::TooMuch(_))));
+        assert!(batch.bytes() <= 1_000_000, "{}", batch.bytes());
+    }
+
     proptest! {
         #[test]
-        fn any_bytes_end_in_a_batch_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_end_in_a_batch_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), room in 0_usize..10_000) {
             let mut batch = Batch::default();
-            if batch.decode(&bytes).is_ok() {
+            if batch.decode_within(&bytes, room).is_ok() {
                 prop_assert!(batch.at.is_finite());
             }
+            prop_assert!(batch.bytes() <= room);
             prop_assert!(batch.len() <= bytes.len() && batch.events.len() <= bytes.len());
         }
 
         #[test]
-        fn a_damaged_batch_ends_in_a_batch_or_an_error(at in 0_usize..60, byte in any::<u8>(), cut in 0_usize..60) {
+        fn a_damaged_batch_ends_in_a_batch_or_an_error(
+            at in 0_usize..60,
+            byte in any::<u8>(),
+            cut in 0_usize..60,
+            room in 0_usize..20_000,
+        ) {
             let event = [vec![0x83], text("type"), text("BlockRemoved"), text("block_hashes"), vec![0x92, 5, 6], text("medium"), text("CPU")].concat();
             let mut bytes = batch(&[event]);
             let length = bytes.len();
             bytes[at % length] = byte;
             bytes.truncate(length - cut % length);
-            let _ = Batch::default().decode(&bytes);
+            let mut batch = Batch::default();
+            // Either way.
+            let _ = batch.decode_within(&bytes, room);
+            prop_assert!(batch.bytes() <= room);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! How a log line is written: one event a line on standard error, as logfmt or JSON.
 //!
 //! Values may come from anywhere, so each passes [`crate::redact`] (`notation`). Whoever reads may stall, so lines go through
-//! a bounded queue: nothing that serves waits for a terminal, a pipe or a collector.
+//! a bounded queue: nothing that serves waits for a terminal, a pipe or a collector. What somebody outside can cause as often as it likes is
+//! written once and then counted ([`repeats`]).
 
 mod notation;
 mod queue;
+pub mod repeats;
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::events::ledger::{Told, unplaced};
 use crate::events::sizing::{MULTIPLES, Prediction};
-use crate::events::{self, Resident};
+use crate::events::{self, Replay, Resident};
 use crate::model::ratio;
 
 /// How one endpoint is.
@@ -16,6 +16,8 @@ pub struct Stream {
     pub up: bool,
     /// Why not, as a sentence.
     pub failure: Option<String>,
+    /// Why the last replay did not give everything up to its moment, as a sentence; `null` where it did, or is under way.
+    pub replay_failure: Option<String>,
     /// Number of the last batch.
     pub last_seq: Option<u64>,
     /// Batches taken in since the exporter started.
@@ -85,6 +87,10 @@ impl Stream {
             endpoint: status.endpoint.clone(),
             up: status.up,
             failure: status.failure.as_ref().map(|(_, why)| why.clone()),
+            replay_failure: match &status.replay {
+                Replay::Broken(why) => Some(why.clone()),
+                Replay::None | Replay::Running | Replay::Whole => None,
+            },
             last_seq: status.last_seq,
             batches_total: status.batches,
             gaps_total: status.gaps,

@@ -23,6 +23,7 @@ mod box_faults;
 mod coding;
 mod connections;
 mod descriptors;
+mod event_peers;
 mod extras;
 mod failures;
 mod faults;

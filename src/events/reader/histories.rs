@@ -211,7 +211,7 @@ impl World {
             replay: None,
             topic: String::new(),
         };
-        let mut reader = Reader::new(endpoint, Arc::new(Shared::default()), 1 << 24);
+        let mut reader = Reader::new(endpoint, Arc::new(Shared::default()), Shares { arrival: 1 << 24, fold: 1 << 24 });
         reader.status.up = true;
         reader.status.current = true;
         World {
