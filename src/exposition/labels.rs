@@ -32,8 +32,10 @@ impl<'a> Labels<'a> {
         if one.len() != two.len() {
             return false;
         }
-        let Some(at) = one.iter().zip(two).position(|(one, two)| one != two) else { return true };
-        !is_within_a_value(&one[..at]) && self.sorted() == other.sorted()
+        let Some(at) = first_difference(one, two) else { return true };
+        // Mostly it is the first sign of a value.
+        let begun = &one[..at];
+        !begun.ends_with(b"=\"") && !is_within_a_value(begun) && self.sorted() == other.sorted()
     }
 
     /// The labels by name.
@@ -74,6 +76,14 @@ impl<'a> Labels<'a> {
     pub fn value(self, name: &str) -> Cow<'a, str> {
         self.raw(name).map_or(Cow::Borrowed(""), unescape)
     }
+}
+
+/// Where two texts of one length differ first. By eight bytes at once: this is asked of each two samples of a family.
+fn first_difference(one: &[u8], two: &[u8]) -> Option<usize> {
+    const STEP: usize = 8;
+    let alike = one.chunks_exact(STEP).zip(two.chunks_exact(STEP)).take_while(|(one, two)| one == two).count() * STEP;
+    let rest = one[alike..].iter().zip(&two[alike..]);
+    rest.enumerate().find_map(|(at, (one, two))| (one != two).then_some(alike + at))
 }
 
 /// Whether a text of labels ends within a value.
