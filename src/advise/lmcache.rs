@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Finding;
 use super::words::wrapped;
+use crate::plain;
 
 /// The settings that decide about its tiers.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +34,7 @@ impl Config {
     /// A sentence where it is no YAML or no mapping.
     pub fn from_yaml(text: &str, from: &str) -> Result<Config, String> {
         // A file of comments only sets nothing.
-        let value = serde_saphyr::from_str::<Option<Value>>(text)
-            .map_err(|error| format!("{from} is no YAML: {}", error.to_string().lines().next().unwrap_or_default()))?;
+        let value = serde_saphyr::from_str::<Option<Value>>(text).map_err(|error| no_yaml(from, &error))?;
         Config::from_value(&value.unwrap_or_else(|| Value::Object(serde_json::Map::new())), from)
     }
 
@@ -43,7 +43,7 @@ impl Config {
     /// # Errors
     /// A sentence where it is no JSON object.
     pub fn from_json(text: &[u8], from: &str) -> Result<Config, String> {
-        let value = serde_json::from_slice(text).map_err(|error| format!("{from} answered no JSON: {error}"))?;
+        let value = serde_json::from_slice(text).map_err(|error| format!("{from} {}.", plain::no_json(text, &error)))?;
         Config::from_value(&value, from)
     }
 
@@ -95,6 +95,13 @@ impl Config {
         }
         findings
     }
+}
+
+fn no_yaml(from: &str, error: &serde_saphyr::Error) -> String {
+    let place = error.location().map(|at| format!(", line {}", at.line())).unwrap_or_default();
+    format!(
+        "{from}{place}: this is not YAML; look here and above for a wrong indent or a missing quote, bracket or colon"
+    )
 }
 
 /// Python writes a number as a number, or as text where it came from the environment.

@@ -14,7 +14,7 @@ use crate::report::told::{self, Told, Withheld};
 use crate::report::totals::{self, ByEngine};
 use crate::report::window::{Span, Window};
 use crate::report::{Cell, PREDICTED, Readings, Table};
-use crate::upstream::{Address, Client, Options, SecretFile, UpstreamError};
+use crate::upstream::{Address, Client, Options, Other, SecretFile, TlsFault, UpstreamError};
 use crate::{host::facts::BoxFacts, pipeline};
 
 pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
@@ -256,14 +256,25 @@ impl<'a> Prometheus<'a> {
 /// The errors are written for an engine; some of their hints do not fit here.
 fn explained(error: &UpstreamError) -> String {
     match error {
-        UpstreamError::Connect(why) => format!("cannot be reached: {why}"),
+        error if error.speaks_tls() => "speaks TLS: write https:// after --prometheus".to_owned(),
+        UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
+            format!("{}. Give an address with one of its names after --prometheus", error.seen())
+        }
+        UpstreamError::Auth { code: 403, .. } => {
+            format!("{}. A token of somebody who may ask is read from --prometheus.bearer-token-file", error.seen())
+        }
         UpstreamError::Auth { .. } | UpstreamError::Secret(_) => {
             format!("{}. A token is read from --prometheus.bearer-token-file", error.seen())
         }
         UpstreamError::Status { code, .. } => {
             let said = error.excerpt().map(|text| format!(": {text}")).unwrap_or_default();
-            format!("answered with status {code}{said}")
+            let root = if matches!(code, 404 | 405) {
+                ". --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090"
+            } else {
+                ""
+            };
+            format!("answered with status {code}{said}{root}")
         }
-        other => other.seen(),
+        other => other.of_other(&Other { who: "the Prometheus", flag: "--prometheus" }),
     }
 }

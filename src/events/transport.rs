@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
-use crate::race;
+use crate::{plain, race};
 
 /// The longest that a connection may take to be made and greeted.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,10 +31,10 @@ const COMMAND: u8 = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// It could not be made.
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect: {}", plain::io(.0))]
     Connect(std::io::Error),
     /// It broke.
-    #[error("the connection broke: {0}")]
+    #[error("the connection broke: {}", plain::io(.0))]
     Broken(std::io::Error),
     /// The peer closed it.
     #[error("the peer closed the connection")]

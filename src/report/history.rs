@@ -11,6 +11,7 @@ use super::{
     Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS,
     PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
+use crate::plain;
 
 /// What is made of the series that a query gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,7 +333,13 @@ struct Series {
 }
 
 fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
-    let answer: Value = serde_json::from_slice(answer).map_err(|error| format!("answered no JSON: {error}"))?;
+    let not_prometheus = |error| {
+        format!(
+            "{}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090",
+            plain::no_json(answer, &error)
+        )
+    };
+    let answer: Value = serde_json::from_slice(answer).map_err(not_prometheus)?;
     if answer["status"] != "success" {
         return Err(refused(answer["error"].as_str().unwrap_or("it does not say why")));
     }

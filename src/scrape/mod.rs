@@ -109,6 +109,11 @@ impl Scraper {
         self.targets().map(|target| (target.name.as_str(), target.client.options().address.to_string())).collect()
     }
 
+    /// Whether anybody may answer in the place of an upstream: `--upstream.insecure-skip-verify` and an https address.
+    pub fn believes_anybody(&self) -> bool {
+        self.targets().any(|target| target.client.believes_anybody())
+    }
+
     /// The longest that a scrape may take.
     pub fn timeout(&self) -> Duration {
         self.main.client.options().timeout

@@ -601,7 +601,7 @@ fn a_prometheus_that_does_not_answer_as_one() {
     );
     let other = Upstream::start(|_| vec![ok("up 1\n")]);
     let said = run(&format!("http://{}/prometheus/", other.address));
-    assert!(said.status == 2 && said.err.contains("answered no JSON"), "{}", said.err);
+    assert!(said.status == 2 && said.err.contains("in place of JSON"), "{}", said.err);
     assert!(other.requests()[0].path.starts_with("/prometheus/api/v1/query"), "{:?}", other.requests()[0].path);
 }
 

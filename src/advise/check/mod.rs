@@ -40,6 +40,8 @@ pub struct Facts<'a> {
     pub extras: &'a [Extra],
     /// What a running exporter would tell of the pages and of how they are asked for.
     pub notices: &'a [Notice],
+    /// `--upstream.insecure-skip-verify`, and no upstream that is asked over TLS.
+    pub idle_skip_verify: bool,
     /// What the operator said of the engine.
     pub settings: &'a Settings,
     /// `--engines`: how many engines there are, where the page does not tell.
@@ -85,8 +87,9 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 25] = [
+pub const RULES: [Rule; 26] = [
     upstream::unreadable,
+    upstream::idle_skip_verify,
     upstream::adds_nothing,
     engine::no_engine,
     page::no_transfers,
