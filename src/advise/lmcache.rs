@@ -43,7 +43,8 @@ impl Config {
     /// # Errors
     /// A sentence where it is no JSON object.
     pub fn from_json(text: &[u8], from: &str) -> Result<Config, String> {
-        let value = serde_json::from_slice(text).map_err(|error| format!("{from} {}.", plain::no_json(text, &error)))?;
+        let value =
+            serde_json::from_slice(text).map_err(|error| format!("{from} {}.", plain::no_json(text, &error)))?;
         Config::from_value(&value, from)
     }
 

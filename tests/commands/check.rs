@@ -218,7 +218,11 @@ fn an_lmcache_file_that_starts_no_tier() {
     said.says(1, &["FINDING lmcache-disk-size-zero", "local_disk is \"/kv\" and max_local_disk_size is 0"]);
     let unread = check("local_cpu: [");
     assert_eq!((unread.status, unread.out.as_str()), (2, ""));
-    assert!(unread.err.contains("lmcache.yaml, line 1: this is not YAML") && unread.err.lines().count() == 1, "{}", unread.err);
+    assert!(
+        unread.err.contains("lmcache.yaml, line 1: this is not YAML") && unread.err.lines().count() == 1,
+        "{}",
+        unread.err
+    );
     let gone = bench.check(&["--lmcache.config", "/nowhere/lmcache.yaml"]);
     assert!(gone.status == 2 && gone.err.contains("/nowhere/lmcache.yaml"), "{}", gone.err);
 }
@@ -262,7 +266,8 @@ fn the_configuration_of_a_running_lmcache() {
         "{\"local_cpu\": false, \"max_local_cpu_size\": 2.0, \"local_disk\": \"/kv\", \"max_local_disk_size\": 9}",
     );
     check(&good).says(0, &[FINE, "LMCache's configuration, http://"]);
-    check(&conf("<html>")).says(1, &["FINDING lmcache-conf-unreadable", "sent a page for browsers (HTML) in place of JSON."]);
+    check(&conf("<html>"))
+        .says(1, &["FINDING lmcache-conf-unreadable", "sent a page for browsers (HTML) in place of JSON."]);
     let silent = bench.check(&["--lmcache.url", "127.0.0.1:1"]);
     silent.says(1, &["FINDING lmcache-conf-unreadable", "http://127.0.0.1:1/conf cannot be reached"]);
 }

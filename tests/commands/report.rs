@@ -153,7 +153,7 @@ fn two_replicas_behind_one_address_are_refused() {
     };
     let said = report(&in_turn(without(idle.clone()), without(full())), &["--interval=1s"]);
     assert!(said.status == 2 && said.err.contains("several replicas"), "{} {}", said.status, said.err);
-    // With neither nothing tells them apart.
+    // With neither, counters that fall from look to look do.
     let bare = |page: String| {
         page.lines()
             .filter(|line| !line.contains("_created") && !line.contains("_start_time"))
@@ -161,7 +161,40 @@ fn two_replicas_behind_one_address_are_refused() {
             .join("\n")
             + "\n"
     };
-    assert_eq!(report(&in_turn(bare(idle), bare(full())), &["--interval=1s"]).status, 0);
+    let said = report(&in_turn(bare(idle.clone()), bare(full())), &["--interval=1s"]);
+    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (2, "", 1), "{}", said.err);
+    for words in ["several processes in turn", "its counters fall", "--upstream the address of one"] {
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+    // Where none falls it is said that nothing tells, and never that one process answered.
+    let (one, two) = (bare(idle), bare(full()));
+    let risen = Bench::new().upstream(move |request| vec![ok(if request.number == 1 { &one } else { &two })]);
+    let said = report(&risen, &["--interval=1s"]);
+    said.says(0, &["prompt tokens 17,000,000", "Whether one process answered both times cannot be told", "_created"]);
+    report(&in_turn(full(), full()), &["--interval=1s"]).is_silent_about(&["cannot be told"]);
+}
+
+/// What `check` says of such a page in many words, the report says in one sentence.
+#[test]
+fn what_keeps_a_page_from_telling_more_is_said_as_check_says_it() {
+    for (page, words) in [
+        (
+            include_str!("pages/ray-underscored.prom"),
+            "5 known names with the prefix ray_vllm_, such as ray_vllm_kv_cache_usage_perc.",
+        ),
+        (include_str!("pages/python-only.prom"), "serves 4 metric names, all of them Python's own"),
+        ("node_load1 1\n", "they are those of node_exporter."),
+    ] {
+        let bench = Bench::serving(page);
+        let words = ["No data: no engine is recognised on this page.", words, "`kvtier-exporter check` says"];
+        report(&bench, &[]).says(1, &words);
+        bench.check(&[]).says(1, &words[1..2]);
+    }
+    let bench = Bench::serving(include_str!("pages/shared-storage.prom"));
+    let words =
+        ["copies between places that are not known here", "\"GPU_to_SHARED_STORAGE\"", "`kvtier-exporter check` says"];
+    report(&bench, &[]).says(0, &words);
+    report(&Bench::serving(full()), &[]).is_silent_about(&["exporter check"]);
 }
 
 #[test]
@@ -601,7 +634,7 @@ fn a_prometheus_that_does_not_answer_as_one() {
     );
     let other = Upstream::start(|_| vec![ok("up 1\n")]);
     let said = run(&format!("http://{}/prometheus/", other.address));
-    assert!(said.status == 2 && said.err.contains("in place of JSON"), "{}", said.err);
+    assert!(said.status == 2 && said.err.contains("sent something else than JSON"), "{}", said.err);
     assert!(other.requests()[0].path.starts_with("/prometheus/api/v1/query"), "{:?}", other.requests()[0].path);
 }
 

@@ -123,6 +123,36 @@ pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Those that look at nothing but the page, and say what keeps it from telling more.
+const OF_THE_PAGE: [Rule; 6] = [
+    engine::no_engine,
+    page::uncertain_identity,
+    page::no_transfers,
+    page::served_by_no_tier,
+    page::unknown_directions,
+    page::lmcache_is_silent,
+];
+
+/// What a page leaves untold, where nothing but the page is known.
+pub fn of_page(upstream: &str, page: Page<'_>, settings: &Settings) -> Vec<Finding> {
+    let facts = Facts {
+        upstream,
+        page: Ok(page),
+        extras: &[],
+        unverified: None,
+        settings,
+        engines: 1,
+        boxed: &BoxFacts::default(),
+        said_unified: false,
+        disks: &[],
+        lmcache: None,
+        under_load: None,
+        events: &[],
+        stored_meanwhile: None,
+    };
+    OF_THE_PAGE.iter().flat_map(|rule| rule(&facts)).collect()
+}
+
 /// The RAM tiers of all engines together.
 struct RamNeed {
     /// Bytes of all engines.
