@@ -12,6 +12,7 @@ use crate::cli::{Cli, Report, ReportFormat};
 use crate::host::facts::BoxFacts;
 use crate::pipeline::{self, Source};
 use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, TWICE};
+use crate::report::processes::{self, FALLS, History, Moved, STARTS};
 use crate::report::start::{self, Starts, Verdict};
 use crate::report::told::{self, Told, Withheld};
 use crate::report::totals::{self, ByEngine};
@@ -209,6 +210,7 @@ async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Ta
             let nothing = format!("{} has nothing from {}", prometheus.shown, window.text());
             empty.push(format!("No data {}: {nothing}.", for_column(name)));
         } else {
+            further.extend(prometheus.processes(name, window).await?);
             further.extend(prometheus.doubts(&readings, window).await?);
         }
         all.push(readings);
@@ -278,9 +280,42 @@ impl<'a> Prometheus<'a> {
         let mut cells = Vec::new();
         for question in &QUESTIONS {
             let answer = self.ask(&question.request(window, self.matchers)).await?;
-            cells.extend(question.cells(&answer).map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))?);
+            cells.extend(self.understood(question.cells(&answer))?);
         }
         Ok(Readings { column: window.column(name), cells })
+    }
+
+    /// What to know of the processes whose figures a window adds up. Several that answered in turn are an error.
+    async fn processes(&self, name: &str, window: &Window) -> Result<Vec<String>> {
+        for start in &STARTS {
+            let answer = self.instant(start.changes, window).await?;
+            if let Some(moved) = self.understood(processes::changed(start, window, &answer))? {
+                return self.restarts(&moved, window).await;
+            }
+        }
+        let falls = self.number(FALLS, window).await?;
+        Ok(falls.and_then(|falls| processes::fell(name, falls)).into_iter().collect())
+    }
+
+    async fn restarts(&self, moved: &[Moved], window: &Window) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        for one in moved {
+            let answer = self.ask(&history::instant(&one.samples, window.to)).await?;
+            match self.understood(one.history(&answer))? {
+                History::Restarted(note) => notes.push(note),
+                History::InTurn(why) => return Err(anyhow!("the Prometheus at {} {why}", self.shown)),
+            }
+        }
+        Ok(notes)
+    }
+
+    fn understood<T>(&self, answer: Result<T, String>) -> Result<T> {
+        answer.map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))
+    }
+
+    /// The answer to a query at the end of a window.
+    async fn instant(&self, promql: &str, window: &Window) -> Result<bytes::Bytes> {
+        self.ask(&history::instant(&history::filled(promql, window, self.matchers), window.to)).await
     }
 
     /// What speaks against the readings of a window, and why some are missing.
@@ -297,9 +332,8 @@ impl<'a> Prometheus<'a> {
 
     /// The one number that a query gives at the end of a window.
     async fn number(&self, promql: &str, window: &Window) -> Result<Option<f64>> {
-        let query = history::filled(promql, window, self.matchers);
-        let answer = self.ask(&history::instant(&query, window.to)).await?;
-        history::number(&answer).map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))
+        let answer = self.instant(promql, window).await?;
+        self.understood(history::number(&answer))
     }
 }
 

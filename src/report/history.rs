@@ -332,7 +332,8 @@ struct Series {
     values: Vec<f64>,
 }
 
-fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
+/// The series of an answer as they came.
+pub(super) fn result(answer: &[u8]) -> Result<Vec<Value>, String> {
     let not_prometheus = |error| {
         format!(
             "{}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090",
@@ -343,7 +344,11 @@ fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
     if answer["status"] != "success" {
         return Err(refused(answer["error"].as_str().unwrap_or("it does not say why")));
     }
-    let result = answer["data"]["result"].as_array().ok_or("answered without a result")?;
+    Ok(answer["data"]["result"].as_array().ok_or("answered without a result")?.clone())
+}
+
+fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
+    let result = result(answer)?;
     let value = |point: &Value| point[1].as_str()?.parse::<f64>().ok().filter(|value| value.is_finite());
     let values = |one: &Value| match one["values"].as_array() {
         Some(points) => points.iter().filter_map(value).collect(),

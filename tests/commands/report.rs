@@ -681,3 +681,48 @@ fn the_json_has_the_documented_keys_and_kinds() {
     let unknown = report(&Bench::serving(full()).driver("init 9\n"), &["--format=json"]).json();
     assert_eq!(row(&unknown, "gpu_memory_free_bytes", None), [None]);
 }
+
+/// The history of an engine's address whose start time is this, beside a program elsewhere that is restarted all the time, and
+/// what is told of it.
+fn with_start(start: Option<Curve>) -> Said {
+    let mut day = Writer::default();
+    engine(&mut day);
+    let other: Curve = Box::new(|second| AFTER as f64 - second);
+    let starts =
+        start.map(|start| (AFTER, "", start)).into_iter().chain([(AFTER, "instance=\"b:1\",job=\"node\"", other)]);
+    day.family("gauge", "process_start_time_seconds", &starts.collect::<Vec<_>>());
+    let history = History::of(&day.ended());
+    report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]])
+}
+
+#[test]
+fn a_history_of_several_replicas_in_turn_is_refused_and_a_restart_is_said() {
+    let began = AFTER as f64 - 1000.0;
+    with_start(Some(constant(began))).says(0, &["prompt tokens about 7.2 M"]).is_silent_about(&["restarted"]);
+    // Each minute the other one of two answers.
+    let in_turn: Curve = Box::new(move |second| if (second / 60.0) % 2.0 == 0.0 { began } else { began + 500.0 });
+    let said = with_start(Some(in_turn));
+    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (2, "", 1), "{}", said.err);
+    for words in ["several processes in one series", "ran beside it", "several replicas", "an address of its own"] {
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+    // Two hours in, thirty seconds after the last sample of the one before.
+    let restarted: Curve = Box::new(move |second| if second < 7200.0 { began } else { AFTER as f64 + 7170.0 });
+    with_start(Some(restarted)).says(0, &["prompt tokens about", "was restarted once in the window"]);
+    // Counters that fall, and nothing that says when a process began.
+    with_start(None).says(0, &["prompt tokens about 7.2 M"]).is_silent_about(&["fell", "restarted"]);
+}
+
+#[test]
+fn counters_that_fall_without_a_start_time_are_told() {
+    let mut day = Writer::default();
+    // 600 tokens a minute, from the beginning every ten minutes: 18,000 up in half an hour.
+    let falling: Curve = Box::new(|second| 10.0 * (second % 600.0));
+    day.family("counter", "vllm:prompt_tokens_total", &[(AFTER, ENGINE, falling)]);
+    let history = History::of(&day.ended());
+    let said = report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]]);
+    said.says(
+        0,
+        &["the counters of prompt tokens fell", "neither process_start_time_seconds nor _created", "far too high"],
+    );
+}
