@@ -124,7 +124,8 @@ async fn serve(
     let Opened { web, listeners, main, extras } = opened;
     let scraper = Scraper::new(main, extras, cli.settings(), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start))
-        .with_reloads(web.reloads());
+        .with_reloads(web.reloads())
+        .with_simulated(cli.command == Some(Command::Demo));
     tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");

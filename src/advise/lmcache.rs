@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::Finding;
-use super::words::wrapped;
+use super::words::{gib, wrapped};
 use crate::plain;
 
 /// The settings that decide about its tiers.
@@ -123,8 +123,8 @@ fn truth(value: &Value) -> Option<bool> {
 pub struct Disk {
     /// Its directory.
     pub path: String,
-    /// GiB for each worker process.
-    pub gib_each: f64,
+    /// Bytes for each worker process.
+    pub bytes_each: f64,
     /// GiB of staging for each worker process.
     pub staging_gib: f64,
     /// How the staging was sized.
@@ -134,7 +134,10 @@ pub struct Disk {
 impl Disk {
     /// A configuration file that starts a disk tier and no RAM tier.
     pub fn yaml(&self) -> String {
-        let Disk { path, gib_each, staging_gib, staging_why } = self;
+        let Disk { path, bytes_each, staging_gib, staging_why } = self;
+        let gib_each = gib(*bytes_each);
+        // A number with a point: LMCache's own files have one.
+        let point = if gib_each.contains('.') { "" } else { ".0" };
         let staging_why = wrapped(staging_why, 0).replace('\n', "\n# ");
         // JSON's text is YAML's too, so any path can be written.
         let url = Value::String(format!("file://{path}"));
@@ -147,7 +150,7 @@ impl Disk {
              local_disk: {url}\n\
              # GiB, per worker process. Files outlive the process and are neither counted nor removed by the next one,\n\
              # so empty the directory before each start.\n\
-             max_local_disk_size: {gib_each:?}\n"
+             max_local_disk_size: {gib_each}{point}\n"
         )
     }
 }
@@ -198,11 +201,18 @@ mod tests {
 
     #[test]
     fn the_file_that_is_printed_starts_a_tier() {
-        let disk = Disk { path: "/kv/a \"b\"".into(), gib_each: 500.0, staging_gib: 2.0, staging_why: "Why.".into() };
+        let disk = Disk {
+            path: "/kv/a \"b\"".into(),
+            bytes_each: 536_870_912_000.0,
+            staging_gib: 2.0,
+            staging_why: "Why.".into(),
+        };
         let config = Config::from_yaml(&disk.yaml(), "f").unwrap();
         assert_eq!(config.findings(), []);
         assert_eq!((config.local_cpu, config.max_local_cpu_size), (false, 2.0));
         assert_eq!((config.local_disk.as_deref(), config.max_local_disk_size), (Some("/kv/a \"b\""), 500.0));
-        assert!(disk.yaml().contains("\nchunk_size: 256\n"));
+        assert!(disk.yaml().contains("\nchunk_size: 256\n") && disk.yaml().contains("\nmax_local_disk_size: 500.0\n"));
+        let third = Disk { bytes_each: 500e9 / 3.0, ..disk };
+        assert!(third.yaml().contains("\nmax_local_disk_size: 155.220\n"), "{}", third.yaml());
     }
 }

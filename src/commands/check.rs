@@ -305,7 +305,7 @@ fn looked_at(facts: &Facts<'_>, lmcache: Option<&Address>) -> Vec<String> {
         let (total, available) = (size(boxed.memory_total), size(boxed.memory_available));
         lines.push(format!("host memory: {total} in all, {available} available"));
     }
-    lines.extend(boxed.gpus.iter().map(|gpu| format!("GPU {} ({}): {} free", gpu.index, gpu.name, size(gpu.free))));
+    lines.extend(boxed.gpus.iter().map(|gpu| format!("{gpu}: {} free", size(gpu.free))));
     lines.extend(facts.disks.iter().map(disk_line));
     lines.extend(facts.events.iter().flat_map(event_lines));
     match (facts.lmcache, lmcache) {

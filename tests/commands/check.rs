@@ -517,6 +517,11 @@ fn a_gpu_that_is_cut_into_slices() {
     let said = Bench::serving(full()).driver(&full_slice).check(&[]);
     said.says(1, &["FINDING gpu-headroom-low", "GPU 0:2 (NVIDIA H100 MIG 1g.10gb)"]);
     said.is_silent_about(&["gpu-memory-unknown"]);
+    // A driver that gives a slice no name.
+    let nameless = full_slice.replace("gpu0.slice2.name NVIDIA H100 MIG 1g.10gb\n", "gpu0.slice2.name \n");
+    let said = Bench::serving(full()).driver(&nameless).check(&[]);
+    said.says(1, &["FINDING gpu-headroom-low", "GPU 0:2 has 319.3 MiB", "GPU 0:2: 319.3 MiB free"])
+        .is_silent_about(&["()"]);
 }
 
 #[test]
