@@ -316,7 +316,7 @@ fn mig_slices_are_devices_of_their_own() {
     }
     assert_eq!(all.matches("kvtier_gpu_info{").count(), 2);
     assert!(!all.contains("GPU-dddd") && !all.contains("source=\"none\""), "{all}");
-    assert_eq!((look.facts.gpus, said(&look).as_str()), (Some(2), ""));
+    assert_eq!((look.facts.gpus, said(&look).as_str()), (Some(1), ""));
 
     // Cut anew: slices come and go, and none is missed.
     let fewer: String =
