@@ -53,11 +53,13 @@ async fn scrape(cli: &Cli, client: &Client) -> Result<Scrape> {
     let (source, (boxed, host)) = tokio::join!(page(cli, client), look(cli));
     let source = source?;
     let (came, page, settings) = (now(), pipeline::text(&source.body, source.format), cli.settings());
-    let survey = pipeline::survey(&[source], &settings);
+    let sources = [source];
+    let survey = pipeline::survey(&sources, &settings);
     let resolved = bound::resolve(&survey.snapshot, &settings, &host);
     let engines = totals::read(&resolved, &survey.serving);
+    let notices = pipeline::process(&sources, &settings, &host).notices;
     let said = check::Page { survey: &survey, main: &survey, engines: &resolved };
-    let untold = check::of_page(&cli.upstream.address.to_string(), said, &settings);
+    let untold = check::of_page(&cli.upstream.address.to_string(), said, &notices, &settings);
     let untold = untold.into_iter().map(|finding| finding.seen).collect();
     Ok(Scrape { asked, came, starts: start::read(&page), engines, told: told::read(&page), untold, boxed })
 }

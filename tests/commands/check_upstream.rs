@@ -136,7 +136,7 @@ fn each_way_to_reach_nobody_has_its_remedy() {
     tells(
         &said,
         "upstream-socket-unusable",
-        &["The extra cache at unix:", "after --upstream.extra, whether the engine is up"],
+        &["The extra cache at unix:", "after --upstream.extra, whether the server is up"],
     );
 
     let bench = Bench::new().unprivileged();
@@ -243,6 +243,9 @@ fn tls_has_a_remedy_for_each_of_its_kinds() {
     let unverified = mine(&["--upstream.insecure-skip-verify"]);
     unverified
         .says(0, &["remark upstream-insecure-skip-verify", "nobody looks at its certificate", "--upstream.ca-file"]);
+    unverified.is_silent_about(&["insecure-skip-verify-unused"]);
+    let idle = Bench::serving(full()).check(&["--upstream.insecure-skip-verify"]);
+    idle.says(0, &["remark insecure-skip-verify-unused", "no upstream has an https address", "Leave the flag out."]);
     // Extras are asked under their own names.
     let said =
         Bench::serving(full()).check(&["--upstream.ca-file", &file, &extra(&server), "--upstream.server-name=gpu-1"]);

@@ -21,7 +21,8 @@ use crate::bound::{Resolved, ResolvedTier};
 use crate::host::facts::{BoxFacts, Gpu};
 use crate::host::{Measured, Place};
 use crate::model::Medium;
-use crate::notice::Notice;
+use crate::notice::kinds::{FACTS_NOT_PLACED, IDENTITY_UNCERTAIN, TOO_MANY_ENGINES, UNKNOWN_DIRECTION};
+use crate::notice::{Kind, Notice};
 use crate::pipeline::Survey;
 use crate::settings::Settings;
 use crate::upstream::UpstreamError;
@@ -124,22 +125,20 @@ pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// Those that look at nothing but the page, and say what keeps it from telling more.
-const OF_THE_PAGE: [Rule; 6] = [
-    engine::no_engine,
-    page::uncertain_identity,
-    page::no_transfers,
-    page::served_by_no_tier,
-    page::unknown_directions,
-    page::lmcache_is_silent,
-];
+const OF_THE_PAGE: [Rule; 4] =
+    [engine::no_engine, page::no_transfers, page::served_by_no_tier, page::lmcache_is_silent];
 
-/// What a page leaves untold, where nothing but the page is known.
-pub fn of_page(upstream: &str, page: Page<'_>, settings: &Settings) -> Vec<Finding> {
+/// Notices of the same.
+const READ_IN_PART: [&Kind; 4] = [&UNKNOWN_DIRECTION, &IDENTITY_UNCERTAIN, &FACTS_NOT_PLACED, &TOO_MANY_ENGINES];
+
+/// What a page leaves untold, where nothing but the page is known, and what a running exporter would tell of it.
+pub fn of_page(upstream: &str, page: Page<'_>, notices: &[Notice], settings: &Settings) -> Vec<Finding> {
     let facts = Facts {
         upstream,
         page: Ok(page),
         extras: &[],
-        unverified: None,
+        notices: &notices.iter().filter(|one| READ_IN_PART.contains(&one.kind)).cloned().collect::<Vec<_>>(),
+        idle_skip_verify: false,
         settings,
         engines: 1,
         boxed: &BoxFacts::default(),
@@ -150,7 +149,9 @@ pub fn of_page(upstream: &str, page: Page<'_>, settings: &Settings) -> Vec<Findi
         events: &[],
         stored_meanwhile: None,
     };
-    OF_THE_PAGE.iter().flat_map(|rule| rule(&facts)).collect()
+    let mut findings: Vec<Finding> = OF_THE_PAGE.iter().flat_map(|rule| rule(&facts)).collect();
+    findings.extend(notices::untold(&facts, &findings));
+    findings
 }
 
 /// The RAM tiers of all engines together.

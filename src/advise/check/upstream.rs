@@ -79,7 +79,9 @@ fn remedy_of_extra(error: &UpstreamError) -> String {
         UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
             "Give an address with one of its names after --upstream.extra: --upstream.server-name is the main upstream's alone."
         }
-        UpstreamError::Connect(Unreached::Refused) => "Is it up, and is this its address? Or leave --upstream.extra out.",
+        UpstreamError::Connect(Unreached::Refused) => {
+            "Is it up, and is this its address? Or leave --upstream.extra out."
+        }
         UpstreamError::Content(_)
         | UpstreamError::Empty
         | UpstreamError::Status { code: 400..=428 | 430..=499, .. }
