@@ -304,6 +304,7 @@ fn found(sources: &[Source], settings: &Settings, notices: &[Notice]) -> Vec<Fin
     check::check(&check::Facts {
         upstream: "http://h",
         page: Ok(page),
+        idle_skip_verify: false,
         extras: &[],
         notices,
         settings,
