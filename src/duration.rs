@@ -11,12 +11,37 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if text.bytes().filter(u8::is_ascii_digit).count() > 11 {
         return Err("too many digits for a length of time".to_owned());
     }
-    humantime::parse_duration(text).map_err(|error| error.to_string())
+    humantime::parse_duration(text).map_err(|error| words(text, &error))
+}
+
+fn words(text: &str, error: &humantime::DurationError) -> String {
+    use humantime::DurationError as Error;
+    match error {
+        Error::UnknownUnit { unit, .. } if unit.is_empty() => "has a number without a unit of time".to_owned(),
+        Error::UnknownUnit { unit, .. } => format!("has no unit of time in {unit:?}"),
+        Error::NumberOverflow => "is too long a time".to_owned(),
+        Error::Empty => "is empty".to_owned(),
+        Error::InvalidCharacter(_) | Error::NumberExpected(_) => format!("{text:?} is no length of time"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_in_words() {
+        for (text, said) in [
+            ("10", "has a number without a unit of time"),
+            ("10lightyears", "has no unit of time in \"lightyears\""),
+            ("", "is empty"),
+            ("soon", "\"soon\" is no length of time"),
+            ("1m sec", "\"1m sec\" is no length of time"),
+            ("-1s", "\"-1s\" is no length of time"),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), said, "{text}");
+        }
+    }
 
     #[test]
     fn no_length_of_time_is_too_long_for_an_answer() {

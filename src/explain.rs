@@ -3,6 +3,7 @@
 use crate::bound::{Fill, Resolved, ResolvedTier};
 use crate::correct::Corrected;
 use crate::model::{Fact, Quotient, Residency, Snapshot};
+use crate::notice::kinds::FACTS_NOT_PLACED;
 use crate::redact::Lines;
 use crate::share::Withheld;
 
@@ -22,7 +23,8 @@ pub fn explain(snapshot: &Snapshot, engines: &[Resolved<'_>], corrected: &[Corre
         out.line(0, &format!("labels that tell engines apart ({kind})"), &labels.join(", "));
     }
     for note in &snapshot.notes {
-        out.line(0, "not placed", &note.text);
+        // What else is noted may be shown all the same, such as a tier at an unknown end.
+        out.line(0, if *note.kind == FACTS_NOT_PLACED { "not placed" } else { "noted" }, &note.text);
     }
     for engine in engines {
         out.engine(engine);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::cli::Listen;
-use crate::upstream::{Address, AddressError, Client, Endpoint, Options, TlsOptions, TrustError, UpstreamError};
+use crate::upstream::{Address, AddressError, Client, Endpoint, Options, Other, TlsOptions, TrustError, UpstreamError};
 
 /// What is asked for.
 const PATH: &str = "/-/healthy";
@@ -73,22 +73,21 @@ fn listening(listen: &Listen) -> Option<Address> {
     (listen.port > 0).then(|| Address { endpoint, path: PATH.to_owned() })
 }
 
-/// What is wrong, without the advice that fits an engine.
+/// What is wrong, and what to do where that differs from the advice that fits an engine.
 fn why(error: &UpstreamError) -> String {
     match error {
+        error if error.speaks_tls() => "speaks TLS: ask with --url https://…".to_owned(),
         UpstreamError::Content(_) => {
             "did not answer as this exporter does; if it serves TLS, ask with --url https://…".to_owned()
         }
-        UpstreamError::SpeaksTls => "speaks TLS: ask with --url https://…".to_owned(),
-        // Their remedies are flags that this command has too.
-        UpstreamError::Tls(_) => error.to_string(),
-        _ => error.seen(),
+        _ => error.of_other(&Other { who: "the exporter", flag: "--url" }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::{TlsFault, Unreached};
 
     #[test]
     fn a_listener_on_every_interface_is_asked_on_loopback() {
@@ -102,8 +101,24 @@ mod tests {
     }
 
     #[test]
+    fn a_remedy_names_the_flag_of_this_command() {
+        let plain = why(&UpstreamError::Tls(TlsFault::Plain));
+        assert!(plain.contains("http:// in place of https:// after --url"), "{plain}");
+        for said in ["HTTPS is spoken here; set the scheme to https", "Client sent an HTTP request to an HTTPS server."]
+        {
+            let error = UpstreamError::Status { code: 400, excerpt: said.to_owned() };
+            assert_eq!(why(&error), "speaks TLS: ask with --url https://…");
+        }
+        for cause in [Unreached::NoSocket, Unreached::IdleSocket, Unreached::NoRoute("x".into())] {
+            let said = why(&UpstreamError::Connect(cause));
+            assert!(!said.contains("--upstream") && !said.contains("engine"), "{said}");
+        }
+    }
+
+    #[test]
     fn the_reason_is_one_short_clause() {
-        assert_eq!(why(&UpstreamError::Connect("connection refused".into())), "cannot be reached: connection refused");
+        let said = why(&UpstreamError::Connect(Unreached::Refused));
+        assert!(said.starts_with("cannot be reached: connection refused. Does the exporter run"), "{said}");
         assert_eq!(why(&UpstreamError::Status { code: 404, excerpt: String::new() }), "answered with status 404");
         assert_eq!(why(&UpstreamError::Timeout(TIMEOUT)), "did not answer within 2s");
     }

@@ -32,6 +32,7 @@
 //! | [`dialect`] | one file an engine or connector: its names, read into the model | pure |
 //! | [`model`] | Snapshot, Engine, Tier: the nouns | pure |
 //! | [`mod@duration`] | a length of time as people write it | pure |
+//! | [`mod@plain`] | what the system and the libraries say of a failure, in words for people | pure |
 //! | [`mod@share`] | a ratio of two readings, or why it can be none | pure |
 //! | [`settings`] | what the operator and the box add to a page | pure |
 //! | [`bound`] | size and fill of a tier, each with its source and terms | pure |
@@ -79,6 +80,7 @@ pub mod openmetrics;
 pub mod own;
 pub mod page;
 pub mod pipeline;
+pub mod plain;
 pub mod process;
 pub mod race;
 pub mod redact;

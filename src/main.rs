@@ -14,7 +14,7 @@ use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
 use kvtier_exporter::upstream::{Address, Client, Options};
 use kvtier_exporter::web::{Keeper, Limits, Names};
-use kvtier_exporter::{commands, demo, files, healthcheck, log, own, redact};
+use kvtier_exporter::{commands, demo, files, healthcheck, log, own, plain, redact};
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Ok(status) => (status.into(), None),
         Err(error) => {
             let status = if cli.advises() { commands::COULD_NOT_RUN.into() } else { ExitCode::FAILURE };
-            (status, Some(format!("kvtier-exporter: {error:#}")))
+            (status, Some(format!("kvtier-exporter: {}", plain::chain(&error))))
         }
     };
     log::end(words.as_deref());
@@ -124,15 +124,20 @@ async fn serve(
     let Opened { web, listeners, main, extras } = opened;
     let scraper = Scraper::new(main, extras, cli.settings(), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start))
-        .with_reloads(web.reloads());
+        .with_reloads(web.reloads())
+        .with_simulated(cli.command == Some(Command::Demo));
     tracing::info!(version = own::BUILD.version, revision = own::BUILD.revision, "starting");
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");
     }
-    if cli.upstream.insecure_skip_verify {
+    if cli.upstream.insecure_skip_verify && scraper.believes_anybody() {
         tracing::warn!(
             "--upstream.insecure-skip-verify: no certificate of an https upstream is verified, so whoever stands between can \
              read and change every page; name the certificate or its authority with --upstream.ca-file instead"
+        );
+    } else if cli.upstream.insecure_skip_verify {
+        tracing::warn!(
+            "--upstream.insecure-skip-verify does nothing: no upstream has an https address; leave the flag out"
         );
     }
     let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;

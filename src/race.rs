@@ -13,12 +13,29 @@ use tokio::time::{sleep, timeout};
 /// What an address gets before the next one is tried (RFC 8305, 5).
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// Why a name has no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unresolved {
+    /// Nobody knows it.
+    #[error("the name {0} has no address")]
+    Unknown(String),
+    /// Nobody who may know it answers.
+    #[error("the name {0} cannot be looked up: no name server answers")]
+    NoAnswer(String),
+}
+
 /// All addresses of a name. It may block for as long as the resolver does: see [`crate::aside`].
 ///
 /// # Errors
-/// That of the resolver.
-pub fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    Ok((host, port).to_socket_addrs()?.collect())
+/// [`Unresolved`].
+pub fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Unresolved> {
+    let unresolved = |error: io::Error| {
+        // The standard library passes only the resolver's text on: that of glibc, and that of musl.
+        let is_for_now = ["emporary failure", "ry again"].iter().any(|text| error.to_string().contains(text));
+        let why = if is_for_now { Unresolved::NoAnswer } else { Unresolved::Unknown };
+        why(host.to_owned())
+    };
+    Ok((host, port).to_socket_addrs().map_err(unresolved)?.collect())
 }
 
 /// Connects to the first that answers. The one that did the last time is tried before the others.
@@ -55,9 +72,9 @@ pub async fn connect(addresses: &[SocketAddr], last: Option<SocketAddr>) -> io::
 /// The same for a thread that may wait: for as long as `patience`, beside the time of the resolver.
 ///
 /// # Errors
-/// As [`connect`], that of the resolver, and that nobody answered in time.
+/// As [`connect`], an [`Unresolved`], and that nobody answered in time.
 pub fn connect_blocking(host: &str, port: u16, patience: Duration) -> io::Result<Blocking> {
-    let addresses = addresses(host, port)?;
+    let addresses = addresses(host, port).map_err(io::Error::other)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let late = || io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
     let connected = runtime.block_on(async { timeout(patience, connect(&addresses, None)).await });

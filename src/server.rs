@@ -29,6 +29,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::cli::Listen;
 use crate::page;
+use crate::plain;
 use crate::redact;
 use crate::scrape::Scraper;
 use crate::web::{
@@ -65,7 +66,12 @@ pub struct BindError {
 fn hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => "the address is in use, perhaps by another kvtier-exporter".to_owned(),
-        _ => error.to_string(),
+        io::ErrorKind::AddrNotAvailable => "this box has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "permission denied; ports below 1024 are kept for root and for programs with CAP_NET_BIND_SERVICE"
+                .to_owned()
+        }
+        _ => plain::io(error),
     }
 }
 

@@ -264,7 +264,8 @@ fn what_is_told_of_an_engine_names_its_model() {
 #[test]
 fn notices_of_pages_in_words_are_those_of_the_explanation_too() {
     let text = explain(&[source("main", SHARED_STORAGE)], &Settings::default(), &HostFacts::default());
-    assert!(text.contains("transfer_type \"GPU_to_SHARED_STORAGE\""), "{text}");
+    assert!(text.contains("noted: transfer_type \"GPU_to_SHARED_STORAGE\""), "{text}");
+    assert!(text.contains("tier \"shared_storage\"") && !text.contains("not placed"), "it is shown: {text}");
 }
 
 /// Pages of real engines are as their makers meant them, so there is nothing to tell but what is true of their connector.
@@ -303,6 +304,7 @@ fn found(sources: &[Source], settings: &Settings, notices: &[Notice]) -> Vec<Fin
     check::check(&check::Facts {
         upstream: "http://h",
         page: Ok(page),
+        idle_skip_verify: false,
         extras: &[],
         notices,
         settings,

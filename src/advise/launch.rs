@@ -4,8 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::lmcache::Disk;
-
-const GIB: f64 = 1_073_741_824.0;
+use super::words::gib;
 
 /// Something to copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +23,7 @@ impl Block {
 
 /// vLLM's own RAM tier. Its flag counts GiB per engine, all ranks together.
 pub fn ram(bytes: u64) -> Block {
-    let gib = bytes as f64 / GIB;
+    let gib = gib(bytes as f64);
     Block::new("flags of vllm serve", format!("--kv-offloading-size {gib} --kv-offloading-backend native"))
 }
 
@@ -72,6 +71,7 @@ mod tests {
     fn the_size_is_in_gib_whole_or_not() {
         assert_eq!(ram(34_359_738_368).text, "--kv-offloading-size 32 --kv-offloading-backend native");
         assert!(ram(1_610_612_736).text.starts_with("--kv-offloading-size 1.5 "));
+        assert!(ram(25_125_558_681).text.starts_with("--kv-offloading-size 23.4 "));
     }
 
     #[test]

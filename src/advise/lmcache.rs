@@ -6,7 +6,8 @@
 use serde_json::Value;
 
 use super::Finding;
-use super::words::wrapped;
+use super::words::{gib, wrapped};
+use crate::plain;
 
 /// The settings that decide about its tiers.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +34,7 @@ impl Config {
     /// A sentence where it is no YAML or no mapping.
     pub fn from_yaml(text: &str, from: &str) -> Result<Config, String> {
         // A file of comments only sets nothing.
-        let value = serde_saphyr::from_str::<Option<Value>>(text)
-            .map_err(|error| format!("{from} is no YAML: {}", error.to_string().lines().next().unwrap_or_default()))?;
+        let value = serde_saphyr::from_str::<Option<Value>>(text).map_err(|error| no_yaml(from, &error))?;
         Config::from_value(&value.unwrap_or_else(|| Value::Object(serde_json::Map::new())), from)
     }
 
@@ -43,7 +43,8 @@ impl Config {
     /// # Errors
     /// A sentence where it is no JSON object.
     pub fn from_json(text: &[u8], from: &str) -> Result<Config, String> {
-        let value = serde_json::from_slice(text).map_err(|error| format!("{from} answered no JSON: {error}"))?;
+        let value =
+            serde_json::from_slice(text).map_err(|error| format!("{from} {}.", plain::no_json(text, &error)))?;
         Config::from_value(&value, from)
     }
 
@@ -97,6 +98,13 @@ impl Config {
     }
 }
 
+fn no_yaml(from: &str, error: &serde_saphyr::Error) -> String {
+    let place = error.location().map(|at| format!(", line {}", at.line())).unwrap_or_default();
+    format!(
+        "{from}{place}: this is not YAML; look here and above for a wrong indent or a missing quote, bracket or colon"
+    )
+}
+
 /// Python writes a number as a number, or as text where it came from the environment.
 fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
@@ -115,8 +123,8 @@ fn truth(value: &Value) -> Option<bool> {
 pub struct Disk {
     /// Its directory.
     pub path: String,
-    /// GiB for each worker process.
-    pub gib_each: f64,
+    /// Bytes for each worker process.
+    pub bytes_each: f64,
     /// GiB of staging for each worker process.
     pub staging_gib: f64,
     /// How the staging was sized.
@@ -126,7 +134,10 @@ pub struct Disk {
 impl Disk {
     /// A configuration file that starts a disk tier and no RAM tier.
     pub fn yaml(&self) -> String {
-        let Disk { path, gib_each, staging_gib, staging_why } = self;
+        let Disk { path, bytes_each, staging_gib, staging_why } = self;
+        let gib_each = gib(*bytes_each);
+        // A number with a point: LMCache's own files have one.
+        let point = if gib_each.contains('.') { "" } else { ".0" };
         let staging_why = wrapped(staging_why, 0).replace('\n', "\n# ");
         // JSON's text is YAML's too, so any path can be written.
         let url = Value::String(format!("file://{path}"));
@@ -139,7 +150,7 @@ impl Disk {
              local_disk: {url}\n\
              # GiB, per worker process. Files outlive the process and are neither counted nor removed by the next one,\n\
              # so empty the directory before each start.\n\
-             max_local_disk_size: {gib_each:?}\n"
+             max_local_disk_size: {gib_each}{point}\n"
         )
     }
 }
@@ -190,11 +201,18 @@ mod tests {
 
     #[test]
     fn the_file_that_is_printed_starts_a_tier() {
-        let disk = Disk { path: "/kv/a \"b\"".into(), gib_each: 500.0, staging_gib: 2.0, staging_why: "Why.".into() };
+        let disk = Disk {
+            path: "/kv/a \"b\"".into(),
+            bytes_each: 536_870_912_000.0,
+            staging_gib: 2.0,
+            staging_why: "Why.".into(),
+        };
         let config = Config::from_yaml(&disk.yaml(), "f").unwrap();
         assert_eq!(config.findings(), []);
         assert_eq!((config.local_cpu, config.max_local_cpu_size), (false, 2.0));
         assert_eq!((config.local_disk.as_deref(), config.max_local_disk_size), (Some("/kv/a \"b\""), 500.0));
-        assert!(disk.yaml().contains("\nchunk_size: 256\n"));
+        assert!(disk.yaml().contains("\nchunk_size: 256\n") && disk.yaml().contains("\nmax_local_disk_size: 500.0\n"));
+        let third = Disk { bytes_each: 500e9 / 3.0, ..disk };
+        assert!(third.yaml().contains("\nmax_local_disk_size: 155.220\n"), "{}", third.yaml());
     }
 }

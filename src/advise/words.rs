@@ -19,6 +19,15 @@ pub fn short_size(bytes: f64) -> String {
     if unit == 0 { format!("{value} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// GiB for a flag or a file: as somebody typed them, which the bytes show to within one; else three digits behind the point,
+/// rounded down so that it is never more than was asked for.
+pub fn gib(bytes: f64) -> String {
+    const GIB: f64 = 1_073_741_824.0;
+    let (exact, typed) = (bytes / GIB, |digits: &usize| format!("{:.digits$}", bytes / GIB, digits = *digits));
+    let is_it = |text: &String| text.parse::<f64>().is_ok_and(|number| (number * GIB - bytes).abs() < 1.0);
+    (0..=6).map(|digits| typed(&digits)).find(is_it).unwrap_or_else(|| format!("{:.3}", (exact * 1e3).floor() / 1e3))
+}
+
 /// A whole number with thousands marks: `950,056`.
 pub fn count(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
@@ -110,6 +119,16 @@ mod tests {
         assert_eq!((percent(0.0), percent(1.0)), ("0.0 %".into(), "100.0 %".into()));
         assert_eq!((percent(0.0004), percent(0.9996)), ("< 0.1 %".into(), "> 99.9 %".into()));
         assert_eq!((speed(4.2e6), speed(12e3), speed(0.0)), ("4.2 MB/s".into(), "12.0 kB/s".into(), "0.0 GB/s".into()));
+    }
+
+    #[test]
+    fn gib_are_written_as_they_were_typed() {
+        // 23.4 × 2^30 = 25,125,558,681.6, of which the part of a byte is left out.
+        assert_eq!(gib(25_125_558_681.0), "23.4");
+        assert_eq!((gib(34_359_738_368.0), gib(1_610_612_736.0)), ("32".into(), "1.5".into()));
+        assert_eq!(gib(322_122_547.0), "0.3");
+        // 34.4 GB are 32.03749… GiB, and 500 GB among three 155.22042… each.
+        assert_eq!((gib(34.4e9), gib(500e9 / 3.0)), ("32.037".into(), "155.220".into()));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum ReportFormat {
 #[command(next_help_heading = "Check")]
 pub struct Check {
     /// Engines on this box, where none answers yet
-    #[arg(long = "engines", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "engines", value_name = "N", default_value = "1", value_parser = units::counting::<u32>)]
     pub engines: u32,
 
     /// LMCache's configuration file
@@ -80,16 +80,16 @@ pub struct Plan {
     pub bytes_per_token: Option<f64>,
 
     /// Tokens of one engine's KV pool on the GPU
-    #[arg(long = "gpu-pool-tokens", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long = "gpu-pool-tokens", value_name = "N", value_parser = units::counting::<u64>)]
     pub gpu_pool_tokens: Option<u64>,
 
     /// Engines on this box
-    #[arg(long = "engines", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "engines", value_name = "N", default_value = "1", value_parser = units::counting::<u32>)]
     pub engines: u32,
 
     /// Tokens of the longest request; sizes the staging memory of a disk tier
     #[arg(long = "request-tokens", value_name = "N", default_value = "32768")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = units::counting::<u64>)]
     pub request_tokens: u64,
 
     /// Notation

@@ -121,7 +121,8 @@ pub struct Web {
     pub allowed_hosts: Vec<String>,
 
     /// Requests answered at a time, three quarters of them for one address; 0 is no limit
-    #[arg(long = "web.max-requests", value_name = "N", default_value_t = Limits::default().requests, global = true)]
+    #[arg(long = "web.max-requests", value_name = "N", value_parser = units::whole::<usize>)]
+    #[arg(default_value_t = Limits::default().requests, global = true)]
     pub max_requests: usize,
 
     /// Pack answers with gzip for clients that ask for it: auto is for those on other boxes
@@ -147,7 +148,7 @@ pub struct Engine {
     pub bytes_per_token: Option<f64>,
 
     /// Processes of one engine that copy in parallel (TP x PP)
-    #[arg(long = "engine.ranks", global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "engine.ranks", global = true, value_name = "N", value_parser = units::counting::<u32>)]
     pub ranks: Option<u32>,
 
     /// Replace the misleading usage gauge of the tier
@@ -287,12 +288,23 @@ impl Engine {
     }
 }
 
-/// clap's error as one line: what is wrong, and the hint if there is one.
+/// clap's error as one line: what is wrong, and the hint if there is one. A list that clap puts below a colon follows it.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let said: Vec<&str> = said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    format!("{} (--help lists all flags)", said.join("; ").trim_start_matches("error: "))
+    let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let (mut line, mut in_list) = (String::new(), false);
+    for piece in said {
+        match (line.ends_with(':'), in_list) {
+            _ if line.is_empty() => {}
+            (true, _) => line.push(' '),
+            (false, true) => line.push_str(", "),
+            (false, false) => line.push_str("; "),
+        }
+        in_list |= line.ends_with(": ");
+        line.push_str(piece);
+    }
+    format!("{} (--help lists all flags)", line.trim_start_matches("error: "))
 }
 
 fn with_variable(arg: Arg) -> Arg {

@@ -2,6 +2,7 @@
 //! pure function whose error is one sentence that says what to write instead.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::duration;
@@ -70,6 +71,17 @@ pub fn duration_or_zero(text: &str) -> Result<Duration, String> {
         "0" => Ok(Duration::ZERO),
         text => duration::parse(text).map_err(|error| format!("{error}; write for example 0s or 15s")),
     }
+}
+
+/// A whole number.
+pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| "must be a whole number, and none too large".to_owned())
+}
+
+/// A whole number above zero.
+pub(super) fn counting<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
+    let number: T = whole(text)?;
+    if number < T::from(1) { Err("must be 1 or more".to_owned()) } else { Ok(number) }
 }
 
 /// A finite number above zero.
@@ -224,6 +236,11 @@ mod tests {
         for text in ["0", "-1", "nan", "inf", "1e999", "", "x"] {
             assert!(positive(text).is_err(), "{text}");
         }
+        assert_eq!((counting::<u32>(" 4 "), counting::<u64>("4294967296")), (Ok(4), Ok(4_294_967_296)));
+        for text in ["0", "-1", "1.5", "x", "4294967296", ""] {
+            assert!(counting::<u32>(text).unwrap_err().starts_with("must be"), "{text}");
+        }
+        assert_eq!(whole::<usize>("0"), Ok(0));
         assert_eq!((switch("on"), switch("off")), (Ok(true), Ok(false)));
         assert!(switch("yes").is_err());
     }

@@ -63,6 +63,8 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
     let events = listen(cli, page.is_ok()).await;
     let stored_meanwhile = stored_meanwhile(cli, &client, alone.as_ref().ok(), &events).await;
     let engines = page.as_ref().map(|survey| bound::resolve(&survey.snapshot, &settings, &host)).unwrap_or_default();
+    let unverified = unverified(&client, &clients);
+    let idle_skip_verify = cli.upstream.insecure_skip_verify && unverified.is_empty();
     let facts = Facts {
         upstream: &cli.upstream.address.to_string(),
         page: match (&page, &alone) {
@@ -70,7 +72,8 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
             (Err(error), _) | (_, Err(error)) => Err(error),
         },
         extras: &further(&clients, extras, &outcome.reports),
-        notices: &[outcome.notices, unverified(&client, &clients)].concat(),
+        notices: &[outcome.notices, unverified].concat(),
+        idle_skip_verify,
         settings: &settings,
         engines: flags.engines,
         boxed: &boxed,
@@ -196,7 +199,7 @@ async fn lmcache_config(cli: &Cli, flags: &Check) -> Result<(Option<Config>, Opt
 async fn lmcache_file(path: PathBuf) -> io::Result<String> {
     let hangs = || io::Error::other(format!("nothing came within {} s", PATIENCE.as_secs()));
     let read = within(PATIENCE, move || files::read_once(&path, LARGEST_CONFIG)).await;
-    String::from_utf8(read.ok_or_else(hangs)??).map_err(io::Error::other)
+    String::from_utf8(read.ok_or_else(hangs)??).map_err(|_| io::Error::other("it is no UTF-8 text"))
 }
 
 fn silent_server(seen: String) -> Finding {
@@ -302,7 +305,7 @@ fn looked_at(facts: &Facts<'_>, lmcache: Option<&Address>) -> Vec<String> {
         let (total, available) = (size(boxed.memory_total), size(boxed.memory_available));
         lines.push(format!("host memory: {total} in all, {available} available"));
     }
-    lines.extend(boxed.gpus.iter().map(|gpu| format!("GPU {} ({}): {} free", gpu.index, gpu.name, size(gpu.free))));
+    lines.extend(boxed.gpus.iter().map(|gpu| format!("{gpu}: {} free", size(gpu.free))));
     lines.extend(facts.disks.iter().map(disk_line));
     lines.extend(facts.events.iter().flat_map(event_lines));
     match (facts.lmcache, lmcache) {

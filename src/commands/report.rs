@@ -6,16 +6,20 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, anyhow};
 
 use super::{fetch, look, print, print_json, status};
+use crate::advise::check;
 use crate::bound;
 use crate::cli::{Cli, Report, ReportFormat};
+use crate::host::facts::BoxFacts;
+use crate::pipeline::{self, Source};
 use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, TWICE};
-use crate::report::start::{self, Starts};
+use crate::report::processes::{self, FALLS, History, Moved, STARTS};
+use crate::report::start::{self, Starts, Verdict};
 use crate::report::told::{self, Told, Withheld};
 use crate::report::totals::{self, ByEngine};
 use crate::report::window::{Span, Window};
 use crate::report::{Cell, PREDICTED, Readings, Table};
-use crate::upstream::{Address, Client, Options, SecretFile, UpstreamError};
-use crate::{host::facts::BoxFacts, pipeline};
+use crate::settings::HostFacts;
+use crate::upstream::{Address, Client, Options, Other, SecretFile, TlsFault, UpstreamError};
 
 pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
     let table = match (&flags.prometheus, flags.interval) {
@@ -39,17 +43,29 @@ struct Scrape {
     starts: Starts,
     engines: ByEngine,
     told: Told,
+    /// What `check` sees of the page that keeps it from telling more, a sentence each.
+    untold: Vec<String>,
     boxed: BoxFacts,
 }
 
 async fn scrape(cli: &Cli, client: &Client) -> Result<Scrape> {
     let asked = now();
-    let (source, (boxed, host)) = tokio::join!(fetch(client), look(cli));
-    let source = source.map_err(|error| anyhow!("the upstream {} {error}", cli.upstream.address))?;
-    let (came, page) = (now(), pipeline::text(&source.body, source.format));
-    let survey = pipeline::survey(&[source], &cli.settings());
-    let engines = totals::read(&bound::resolve(&survey.snapshot, &cli.settings(), &host), &survey.serving);
-    Ok(Scrape { asked, came, starts: start::read(&page), engines, told: told::read(&page), boxed })
+    let (source, (boxed, host)) = tokio::join!(page(cli, client), look(cli));
+    let source = source?;
+    let (came, page, settings) = (now(), pipeline::text(&source.body, source.format), cli.settings());
+    let sources = [source];
+    let survey = pipeline::survey(&sources, &settings);
+    let resolved = bound::resolve(&survey.snapshot, &settings, &host);
+    let engines = totals::read(&resolved, &survey.serving);
+    let notices = pipeline::process(&sources, &settings, &host).notices;
+    let said = check::Page { survey: &survey, main: &survey, engines: &resolved };
+    let untold = check::of_page(&cli.upstream.address.to_string(), said, &notices, &settings);
+    let untold = untold.into_iter().map(|finding| finding.seen).collect();
+    Ok(Scrape { asked, came, starts: start::read(&page), engines, told: told::read(&page), untold, boxed })
+}
+
+async fn page(cli: &Cli, client: &Client) -> Result<Source> {
+    fetch(client).await.map_err(|error| anyhow!("the upstream {} {error}", cli.upstream.address))
 }
 
 fn now() -> f64 {
@@ -67,12 +83,15 @@ async fn from_one_scrape(cli: &Cli) -> Result<Table> {
     Ok(of_scrapes(cli, "since engine start", &last.engines, &last, &[], &reasons(cli, &client, &last.told).await))
 }
 
+/// After what `check` sees of the page.
+const SEE_CHECK: &str = "`kvtier-exporter check` says why that matters, and what to do.";
+
 /// The table of what these engines counted, beside what the last scrape told and what follows from both (`more`).
 fn of_scrapes(
     cli: &Cli,
     name: &str,
     engines: &ByEngine,
-    Scrape { told, boxed, .. }: &Scrape,
+    Scrape { told, untold, boxed, .. }: &Scrape,
     more: &[Cell],
     reasons: &[String],
 ) -> Table {
@@ -81,11 +100,15 @@ fn of_scrapes(
     readings.cells.extend_from_slice(more);
     notes.extend(told.notes(&readings.cells, reasons));
     let empty = totals::is_empty(engines);
-    if engines.is_empty() {
+    if engines.is_empty() && untold.is_empty() {
         notes.push("No data: no engine is recognised on this page. Is it the metrics page of an engine?".to_owned());
+    } else if engines.is_empty() {
+        notes.push("No data: no engine is recognised on this page.".to_owned());
     } else if empty {
         notes.push(format!("No data: nothing was served, looked up or copied {name}."));
     }
+    notes.extend(untold.iter().cloned());
+    notes.extend((!untold.is_empty()).then(|| SEE_CHECK.to_owned()));
     notes.extend(totals::untold(engines));
     notes.extend(boxed.unknown.iter().map(|why| format!("Not known: {why}")));
     Table::of(cli.upstream.address.to_string(), &[readings], notes, !empty)
@@ -108,20 +131,50 @@ async fn from_two_scrapes(cli: &Cli, interval: Duration) -> Result<Table> {
     wait(interval).await;
     let later = scrape(cli, &client).await?;
     let name = format!("in {}", humantime::format_duration(interval));
-    if let Some(apart) = start::apart(&earlier.starts, &later.starts) {
-        if apart.is_restart(earlier.asked, later.came) {
+    let verdict = start::compare(&earlier.starts, &later.starts);
+    match verdict {
+        Verdict::Apart(apart) if apart.is_restart(earlier.asked, later.came) => {
             return Ok(without_counters(cli, &name, &later, apart.restarted()));
         }
-        return Err(anyhow!("the upstream {} {}", cli.upstream.address, apart.replicas()));
+        Verdict::Apart(apart) => return Err(anyhow!("the upstream {} {}", cli.upstream.address, apart.replicas())),
+        Verdict::Untold if fall_again(cli, &later.engines).await? => {
+            return Err(anyhow!("the upstream {} {}", cli.upstream.address, start::IN_TURN));
+        }
+        Verdict::Untold | Verdict::One => {}
     }
     match totals::between(&earlier.engines, &later.engines) {
         Ok(engines) => {
             let more = later.told.worth(&earlier.told, later.asked - earlier.asked);
             let reasons = reasons(cli, &client, &later.told).await;
-            Ok(of_scrapes(cli, &name, &engines, &later, &more, &reasons))
+            let mut table = of_scrapes(cli, &name, &engines, &later, &more, &reasons);
+            table.notes.extend((verdict == Verdict::Untold).then(|| start::UNTOLD.to_owned()));
+            Ok(table)
         }
         Err(restarted) => Ok(without_counters(cli, &name, &later, restarted.to_string())),
     }
+}
+
+/// Looks that are taken where a page does not tell of which process it is: with two replicas behind an address that picks by
+/// chance, one in sixteen would see only one of them.
+const LOOKS: usize = 4;
+
+/// Whether counters fall from look to look. Each has a connection of its own: many balancers pick a replica for each.
+async fn fall_again(cli: &Cli, counted: &ByEngine) -> Result<bool> {
+    let mut before = counted.clone();
+    for _ in 0..LOOKS {
+        let now = counters(cli, &Client::open(cli.upstream.main()).await?).await?;
+        if totals::between(&before, &now).is_err() {
+            return Ok(true);
+        }
+        before = now;
+    }
+    Ok(false)
+}
+
+/// What the engines have counted by now.
+async fn counters(cli: &Cli, client: &Client) -> Result<ByEngine> {
+    let survey = pipeline::survey(&[page(cli, client).await?], &cli.settings());
+    Ok(totals::read(&bound::resolve(&survey.snapshot, &cli.settings(), &HostFacts::default()), &survey.serving))
 }
 
 /// The table where nothing can be said of the time in between.
@@ -159,6 +212,7 @@ async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Ta
             let nothing = format!("{} has nothing from {}", prometheus.shown, window.text());
             empty.push(format!("No data {}: {nothing}.", for_column(name)));
         } else {
+            further.extend(prometheus.processes(name, window).await?);
             further.extend(prometheus.doubts(&readings, window).await?);
         }
         all.push(readings);
@@ -228,9 +282,42 @@ impl<'a> Prometheus<'a> {
         let mut cells = Vec::new();
         for question in &QUESTIONS {
             let answer = self.ask(&question.request(window, self.matchers)).await?;
-            cells.extend(question.cells(&answer).map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))?);
+            cells.extend(self.understood(question.cells(&answer))?);
         }
         Ok(Readings { column: window.column(name), cells })
+    }
+
+    /// What to know of the processes whose figures a window adds up. Several that answered in turn are an error.
+    async fn processes(&self, name: &str, window: &Window) -> Result<Vec<String>> {
+        for start in &STARTS {
+            let answer = self.instant(start.changes, window).await?;
+            if let Some(moved) = self.understood(processes::changed(start, window, &answer))? {
+                return self.restarts(&moved, window).await;
+            }
+        }
+        let falls = self.number(FALLS, window).await?;
+        Ok(falls.and_then(|falls| processes::fell(name, falls)).into_iter().collect())
+    }
+
+    async fn restarts(&self, moved: &[Moved], window: &Window) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        for one in moved {
+            let answer = self.ask(&history::instant(&one.samples, window.to)).await?;
+            match self.understood(one.history(&answer))? {
+                History::Restarted(note) => notes.push(note),
+                History::InTurn(why) => return Err(anyhow!("the Prometheus at {} {why}", self.shown)),
+            }
+        }
+        Ok(notes)
+    }
+
+    fn understood<T>(&self, answer: Result<T, String>) -> Result<T> {
+        answer.map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))
+    }
+
+    /// The answer to a query at the end of a window.
+    async fn instant(&self, promql: &str, window: &Window) -> Result<bytes::Bytes> {
+        self.ask(&history::instant(&history::filled(promql, window, self.matchers), window.to)).await
     }
 
     /// What speaks against the readings of a window, and why some are missing.
@@ -247,23 +334,33 @@ impl<'a> Prometheus<'a> {
 
     /// The one number that a query gives at the end of a window.
     async fn number(&self, promql: &str, window: &Window) -> Result<Option<f64>> {
-        let query = history::filled(promql, window, self.matchers);
-        let answer = self.ask(&history::instant(&query, window.to)).await?;
-        history::number(&answer).map_err(|why| anyhow!("the Prometheus at {} {why}", self.shown))
+        let answer = self.instant(promql, window).await?;
+        self.understood(history::number(&answer))
     }
 }
 
 /// The errors are written for an engine; some of their hints do not fit here.
 fn explained(error: &UpstreamError) -> String {
     match error {
-        UpstreamError::Connect(why) => format!("cannot be reached: {why}"),
+        error if error.speaks_tls() => "speaks TLS: write https:// after --prometheus".to_owned(),
+        UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
+            format!("{}. Give an address with one of its names after --prometheus", error.seen())
+        }
+        UpstreamError::Auth { code: 403, .. } => {
+            format!("{}. A token of somebody who may ask is read from --prometheus.bearer-token-file", error.seen())
+        }
         UpstreamError::Auth { .. } | UpstreamError::Secret(_) => {
             format!("{}. A token is read from --prometheus.bearer-token-file", error.seen())
         }
         UpstreamError::Status { code, .. } => {
             let said = error.excerpt().map(|text| format!(": {text}")).unwrap_or_default();
-            format!("answered with status {code}{said}")
+            let root = if matches!(code, 404 | 405) {
+                ". --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090"
+            } else {
+                ""
+            };
+            format!("answered with status {code}{said}{root}")
         }
-        other => other.seen(),
+        other => other.of_other(&Other { who: "the Prometheus", flag: "--prometheus" }),
     }
 }

@@ -3,14 +3,16 @@
 use std::io;
 use std::time::Duration;
 
+use crate::plain;
+
 /// What ended a connection, or kept it from being made.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// It could not be made.
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect: {}", plain::io(.0))]
     Connect(io::Error),
     /// It broke.
-    #[error("the connection broke: {0}")]
+    #[error("the connection broke: {}", plain::io(.0))]
     Broken(io::Error),
     /// The peer closed it.
     #[error("the peer closed the connection")]

@@ -74,6 +74,7 @@ pub use resident::{Resident, Shown};
 
 use crate::family::Family;
 use crate::model::{Engine, EngineId};
+use crate::plain;
 use crate::settings::Stream;
 use fold::{Doubt, View};
 use ledger::{Ledger, Limits, Told};
@@ -277,8 +278,8 @@ impl Slot {
         let reader = Reader::new(endpoint.clone(), Arc::clone(&shared), shares);
         let thread = thread::Builder::new().name("events".to_owned()).spawn(move || reader.run(&stop));
         if let Err(error) = thread {
-            tracing::error!(%error, endpoint = %endpoint.link, "events have no thread");
-            let failure = Some(("internal", format!("no thread could be started: {error}")));
+            tracing::error!(error = plain::io(&error), endpoint = %endpoint.link, "events have no thread");
+            let failure = Some(("internal", format!("no thread could be started: {}", plain::io(&error))));
             shared.tell(Status { endpoint: endpoint.link.to_string(), failure, ..Status::default() });
         }
         Slot { shared, alive }

@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::plain;
+
 /// What a cgroup and those above it still allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Room {
@@ -18,7 +20,8 @@ pub(super) enum Room {
 
 /// Room of the cgroup in that directory. The error is a sentence.
 pub(super) fn room(dir: &Path) -> Result<Room, String> {
-    let dir = fs::canonicalize(dir).map_err(|error| format!("cgroup {} is not visible: {error}", dir.display()))?;
+    let dir = fs::canonicalize(dir)
+        .map_err(|error| format!("cgroup {} is not visible: {}", dir.display(), plain::io(&error)))?;
     let mut tightest = None;
     for level in dir.ancestors() {
         let Some(room) = level_room(level)? else { continue };
@@ -30,7 +33,8 @@ pub(super) fn room(dir: &Path) -> Result<Room, String> {
 /// Directory of the memory cgroup of a process. The error is a sentence.
 pub(super) fn directory(procfs: &Path, sysfs: &Path, pid: u32) -> Result<PathBuf, String> {
     let path = procfs.join(pid.to_string()).join("cgroup");
-    let text = fs::read_to_string(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let text = fs::read_to_string(&path)
+        .map_err(|error| format!("{} cannot be read: {}", path.display(), plain::io(&error)))?;
     let below = membership(&text).ok_or_else(|| {
         format!("{} names no memory cgroup that is visible from here; --path.cgroup can name it", path.display())
     })?;
@@ -68,7 +72,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        Err(error) => Err(format!("{} cannot be read: {}", path.display(), plain::io(&error))),
     }
 }
 

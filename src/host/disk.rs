@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::family::{Desc, Family};
+use crate::plain;
 
 use super::space::{self, Space};
 use super::{Collector, Failure, Options, Reading};
@@ -51,7 +52,7 @@ impl Collector for Disk {
         for path in &self.paths {
             match (self.space)(path) {
                 Ok(space) => add(&mut families, path, &space),
-                Err(error) => notes.push(format!("room at {} is unknown: {error}", path.display())),
+                Err(error) => notes.push(format!("room at {} is unknown: {}", path.display(), plain::io(&error))),
             }
         }
         if notes.len() == self.paths.len() {

@@ -1,6 +1,7 @@
 //! The families of the box read back as nouns, for the commands around a launch: they tell what a scrape would show,
 //! and measure nothing themselves.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,14 @@ pub struct Gpu {
     pub generation: Option<(f64, f64)>,
     /// Lanes of the PCIe link now, and at most.
     pub width: Option<(f64, f64)>,
+}
+
+/// Its number, and its name where it has one.
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU {}", self.index)?;
+        if self.name.is_empty() { Ok(()) } else { write!(f, " ({})", self.name) }
+    }
 }
 
 /// Lets every collector that these options turn on run once; one that has not ended within `patience` is unknown.

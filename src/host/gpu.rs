@@ -11,8 +11,8 @@ use crate::settings::HostFacts;
 
 use super::gpu_memory::{figures, is_integrated};
 use super::memory::{self, HostMemory};
-use super::nvml::{Answer, Gpu, Library, Link, Listed, Part, Refusal};
-use super::roster::{Roster, whole};
+use super::nvml::{Answer, Gpu, Library, Link, Part, Refusal};
+use super::roster::{Roster, known, whole};
 use super::unseen::{NoMemory, SilentGpu, Unseen, UntoldMemory};
 use super::{Collector, Failure, Options, Reading};
 
@@ -165,7 +165,7 @@ fn told(index: u32, gpu: &Gpu) -> Vec<Told<'_>> {
     let slices: Vec<Told<'_>> = slices
         .map(|(number, part)| Told {
             gpu: format!("{index}:{number}"),
-            who: format!("slice {number} of GPU {index} ({}, {})", part.name, part.uuid),
+            who: format!("slice {number} of GPU {index}{}", known(&part.name, &part.uuid)),
             part,
             link: &gpu.link,
             without_slices: false,
@@ -187,13 +187,8 @@ fn understand(answer: &Answer, host: &HostMemory, all_unified: bool) -> Reading 
     for device in gpus.flat_map(|(index, gpu)| told(index, gpu)) {
         add(&mut reading, answer, &device, host, all_unified);
     }
-    reading.facts = HostFacts { gpus: Some(answer.gpus.iter().map(places).sum()), ..HostFacts::default() };
+    reading.facts = HostFacts { gpus: Some(answer.gpus.len()), ..HostFacts::default() };
     reading
-}
-
-/// On how many devices of this GPU an engine may compute at once. Slices count, since a rank may run on each of them.
-fn places(gpu: &Listed) -> usize {
-    gpu.told.as_ref().ok().and_then(|gpu| gpu.slices.as_ref()).map_or(1, |slices| slices.len().max(1))
 }
 
 fn add(reading: &mut Reading, answer: &Answer, device: &Told<'_>, host: &HostMemory, all_unified: bool) {
@@ -262,7 +257,7 @@ fn link_trouble(link: &Link) -> Option<&Refusal> {
 mod tests {
     use super::*;
     use crate::family::encode;
-    use crate::host::nvml::{Memory, Slice};
+    use crate::host::nvml::{Listed, Memory, Slice};
 
     const MIB: u64 = 1 << 20;
     /// A DGX Spark.
@@ -380,8 +375,8 @@ mod tests {
             assert!(text.lines().any(|got| got == line), "{line} in\n{text}");
         }
         assert!(!text.contains("GPU-8f3c") && !text.contains("{0"), "the whole beside its slices: {text}");
-        // A rank may run on each slice.
-        assert_eq!((reading.facts.gpus, reading.unseen), (Some(2), Unseen::default()));
+        // Slices are one GPU still: NCCL takes no two ranks of an engine on one.
+        assert_eq!((reading.facts.gpus, reading.unseen), (Some(1), Unseen::default()));
     }
 
     #[test]
@@ -415,7 +410,7 @@ mod tests {
         whole.slices = Some(vec![broken, slice(3, mib(9_856, 13, 9_843, 0))]);
         let (text, reading) = texts(vec![Ok(whole)], &SPARK, false);
         assert_eq!(text.matches("kvtier_gpu_info{").count(), 1, "{text}");
-        assert_eq!(reading.facts.gpus, Some(2));
+        assert_eq!(reading.facts.gpus, Some(1));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::mount;
 use super::unseen::Hidden;
+use crate::plain;
 
 /// Major and minor number of the file system's device.
 pub(super) type Device = (u32, u32);
@@ -129,7 +130,7 @@ impl Walker {
         match fs::read(dir.join("maps")) {
             Ok(maps) => Some(Seen { pages, mappings: Ok(tier_mappings(&String::from_utf8_lossy(&maps))) }),
             Err(error) if is_gone(&error) => None,
-            Err(error) => Some(Seen { pages, mappings: Err(error.to_string()) }),
+            Err(error) => Some(Seen { pages, mappings: Err(plain::io(&error)) }),
         }
     }
 

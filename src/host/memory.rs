@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::family::{Desc, Family};
+use crate::plain;
 
 use super::{Collector, Failure, Options, Reading};
 
@@ -42,7 +43,8 @@ pub(super) struct HostMemory {
 /// Reads and understands `<procfs>/meminfo`; the error is a sentence.
 pub(super) fn read(procfs: &Path) -> Result<HostMemory, String> {
     let path = procfs.join("meminfo");
-    let text = fs::read_to_string(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let text = fs::read_to_string(&path)
+        .map_err(|error| format!("{} cannot be read: {}", path.display(), plain::io(&error)))?;
     let memory = understand(&text);
     match memory {
         HostMemory { total: None, .. } => Err(format!("{} does not say MemTotal", path.display())),

@@ -7,6 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::plain;
+
 /// A mount, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -50,7 +52,7 @@ impl Mount {
 /// The mount that a path lies on. The error is a sentence.
 pub(super) fn read(procfs: &Path, path: &Path) -> Result<Mount, String> {
     let list = procfs.join("self/mountinfo");
-    let text = fs::read(&list).map_err(|error| format!("{} cannot be read: {error}", list.display()))?;
+    let text = fs::read(&list).map_err(|error| format!("{} cannot be read: {}", list.display(), plain::io(&error)))?;
     let text = String::from_utf8_lossy(&text);
     let spelled = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let unknown = || format!("{} lists no mount above {}", list.display(), path.display());

@@ -205,14 +205,18 @@ impl Answer {
 
 fn open(named: Option<&Path>) -> Result<Nvml, Failure> {
     if let Some(path) = named {
-        let not_there = |error| Failure::Broken(format!("--nvml.library {}: {error}", path.display()));
+        let not_there = || {
+            let path = path.display();
+            let why = "cannot be opened as a library: is it there, and is it made for this system?";
+            Failure::Broken(format!("--nvml.library {path} {why}"))
+        };
         return load(path.as_os_str()).map_err(|error| init_failure(error, not_there));
     }
     let mut missing = String::new();
     for name in USUAL_NAMES {
         match load(OsStr::new(name)) {
             Err(NvmlError::LibloadingError(_)) => missing = format!("{missing} {name}"),
-            other => return other.map_err(|error| init_failure(error, |why| Failure::Absent(why.to_string()))),
+            other => return other.map_err(|error| init_failure(error, || Failure::Absent(name.to_owned()))),
         }
     }
     Err(Failure::Absent(format!(
@@ -224,9 +228,9 @@ fn load(name: &OsStr) -> Result<Nvml, NvmlError> {
     Nvml::builder().lib_path(name).init()
 }
 
-fn init_failure(error: NvmlError, not_opened: impl Fn(NvmlError) -> Failure) -> Failure {
+fn init_failure(error: NvmlError, not_opened: impl Fn() -> Failure) -> Failure {
     match error {
-        NvmlError::LibloadingError(_) => not_opened(error),
+        NvmlError::LibloadingError(_) => not_opened(),
         NvmlError::DriverNotLoaded | NvmlError::LibraryNotFound => Failure::Absent(error.to_string()),
         error => Failure::Broken(format!("NVML does not start: {error}")),
     }

@@ -8,6 +8,7 @@ use rustix::fs::Access;
 
 use super::mount::{self, Mount};
 use super::space::{self, Space};
+use crate::plain;
 
 /// What can be told of a path without writing to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ fn standing(is_directory: io::Result<bool>) -> Standing {
         Ok(true) => Standing::Directory,
         Ok(false) => Standing::NotADirectory,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Standing::Missing,
-        Err(error) => Standing::Unknown(error.to_string()),
+        Err(error) => Standing::Unknown(plain::io(&error)),
     }
 }
 

@@ -85,11 +85,13 @@ pub(super) fn whole(index: u32, part: &Part) -> String {
 }
 
 fn who(index: u32, name: &str, uuid: &str) -> String {
+    format!("GPU {index}{}", known(name, uuid))
+}
+
+/// What is known of name and UUID, in brackets behind a number.
+pub(super) fn known(name: &str, uuid: &str) -> String {
     let known: Vec<&str> = [name, uuid].into_iter().filter(|text| !text.is_empty()).collect();
-    match known.is_empty() {
-        true => format!("GPU {index}"),
-        false => format!("GPU {index} ({})", known.join(", ")),
-    }
+    if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::family::{Desc, Family, Labels};
+use crate::plain;
 use crate::settings::HostFacts;
 
 use super::unseen::Unseen;
@@ -159,7 +160,7 @@ impl Slot {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || run(collector, &shared, &stop, pace));
         if let Err(error) = thread {
             tracing::error!(collector = name, %error, "collector has no thread");
-            lock(&state).failure = Some(Failure::Broken(format!("no thread could be started: {error}")));
+            lock(&state).failure = Some(Failure::Broken(format!("no thread could be started: {}", plain::io(&error))));
         }
         Slot { name, state, _alive: alive }
     }

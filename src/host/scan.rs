@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::family::{Desc, Family, Labels};
+use crate::plain;
 
 use super::mount::{self, Mount};
 use super::walk::{self, Found, Opener, Remark, Walk};
@@ -111,7 +112,7 @@ enum Refusal {
     Network(Mount),
     #[error("it is not known whether it lies on a network mount: {0}; --disk.scan-network scans it all the same")]
     UnknownMount(String),
-    #[error("it cannot be opened: {0}; it is tried again and again")]
+    #[error("it cannot be opened: {}; it is tried again and again", plain::io(.0))]
     Unopened(#[from] io::Error),
 }
 
@@ -442,7 +443,7 @@ mod tests {
         let reading = scan.collect().unwrap();
         assert_eq!(figures(&reading, &path), [None; 3]);
         let [note] = &reading.notes[..] else { panic!("{:?}", reading.notes) };
-        assert!(note.contains("kv is not scanned: it cannot be opened: No such file"), "{note}");
+        assert!(note.contains("kv is not scanned: it cannot be opened: no such file"), "{note}");
         fs::create_dir(&path).unwrap();
         watch.pass(5);
         let reading = scan.collect().unwrap();
@@ -459,7 +460,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let reading = scan(&[file.path()], 100, &Watch::new()).collect().unwrap();
         assert_eq!(figures(&reading, file.path()), [None, None, Some(1.0)]);
-        assert!(reading.notes[0].contains("Not a directory"), "{:?}", reading.notes);
+        assert!(reading.notes[0].contains("not a directory"), "{:?}", reading.notes);
     }
 
     #[test]
@@ -477,7 +478,7 @@ mod tests {
         let reading = scan.collect().unwrap();
         assert_eq!(figures(&reading, root.path())[1..], [Some(1.0), Some(1.0)]);
         let [note] = &reading.notes[..] else { panic!("{:?}", reading.notes) };
-        assert!(note.contains("figures are too low; first") && note.contains("/locked: Permission denied"), "{note}");
+        assert!(note.contains("figures are too low; first") && note.contains("/locked: permission denied"), "{note}");
     }
 
     /// A process file system that lists one mount of that type at the path.

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::family::{Desc, Family, Labels};
+use crate::plain;
 use crate::settings::{HostFacts, LiveTierFile, SharedMemory};
 
 use super::cgroup::{self, Room};
@@ -95,13 +96,14 @@ impl Collector for Shm {
     }
 
     fn collect(&mut self) -> Result<Reading, Failure> {
-        let unreadable = |error| Failure::Broken(format!("{} cannot be looked at: {error}", self.path.display()));
+        let unreadable =
+            |error| Failure::Broken(format!("{} cannot be looked at: {}", self.path.display(), plain::io(&error)));
         let space = (self.space)(&self.path).map_err(unreadable)?;
         let device = device(&fs::metadata(&self.path).map_err(unreadable)?);
         let files = list(&self.path).map_err(unreadable)?;
         let mut notes = Vec::new();
         let view = self.walker.walk().unwrap_or_else(|error| {
-            let why = Hidden::NoProcfs(format!("{} cannot be listed: {error}", self.procfs.display()));
+            let why = Hidden::NoProcfs(format!("{} cannot be listed: {}", self.procfs.display(), plain::io(&error)));
             View { hidden: Some(why), ..View::default() }
         });
         let tally = tally(device, &files, &view);

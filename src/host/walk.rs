@@ -19,6 +19,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, statat};
 use rustix::io::Errno;
 
+use crate::plain;
+
 /// Opens a directory by its name in another one. A field of the walk, so that a test can stand in for a
 /// directory that may not be read, which no permission keeps from root.
 pub(super) type Opener = fn(BorrowedFd<'_>, &CStr) -> rustix::io::Result<OwnedFd>;
@@ -105,7 +107,7 @@ impl Walk {
                 Some(Err(error)) => {
                     let path = level.path.clone();
                     self.levels.pop();
-                    self.missed(&path, error);
+                    self.missed(&path, plain::io(&error.into()));
                 }
                 None => {
                     self.levels.pop();
@@ -146,7 +148,7 @@ impl Walk {
             Ok(Entry::Other) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => {
                 let path = join(&level.path, name);
-                self.missed(&path, error);
+                self.missed(&path, plain::io(&error.into()));
             }
         }
     }
@@ -335,7 +337,7 @@ mod tests {
         let found = whole(root.path(), denied);
         assert_eq!((found.files, found.unreadable), (2, 1));
         let why = found.first_unreadable.unwrap();
-        assert!(why.starts_with(&format!("{}/locked: Permission denied", root.path().display())), "{why}");
+        assert!(why.starts_with(&format!("{}/locked: permission denied", root.path().display())), "{why}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tracing::Level;
 use self::notation::missing;
 use self::queue::Queue;
 use crate::family::{Desc, Family};
-use crate::redact;
+use crate::{plain, redact};
 
 /// How long the end of the program waits for who reads the log.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ pub fn init(format: Format, level: Level) {
     };
     if let Err(error) = thread::Builder::new().name("log".to_owned()).spawn(write) {
         // The last that is heard of the log.
-        eprintln!("kvtier-exporter: there is no thread for the log: {error}");
+        eprintln!("kvtier-exporter: there is no thread for the log: {}", plain::io(&error));
     }
     let started = tracing_subscriber::fmt()
         .with_max_level(level)

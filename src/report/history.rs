@@ -11,6 +11,7 @@ use super::{
     Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS,
     PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
+use crate::plain;
 
 /// What is made of the series that a query gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,12 +332,23 @@ struct Series {
     values: Vec<f64>,
 }
 
-fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
-    let answer: Value = serde_json::from_slice(answer).map_err(|error| format!("answered no JSON: {error}"))?;
+/// The series of an answer as they came.
+pub(super) fn result(answer: &[u8]) -> Result<Vec<Value>, String> {
+    let not_prometheus = |error| {
+        format!(
+            "{}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090",
+            plain::no_json(answer, &error)
+        )
+    };
+    let answer: Value = serde_json::from_slice(answer).map_err(not_prometheus)?;
     if answer["status"] != "success" {
         return Err(refused(answer["error"].as_str().unwrap_or("it does not say why")));
     }
-    let result = answer["data"]["result"].as_array().ok_or("answered without a result")?;
+    Ok(answer["data"]["result"].as_array().ok_or("answered without a result")?.clone())
+}
+
+fn series(answer: &[u8]) -> Result<Vec<Series>, String> {
+    let result = result(answer)?;
     let value = |point: &Value| point[1].as_str()?.parse::<f64>().ok().filter(|value| value.is_finite());
     let values = |one: &Value| match one["values"].as_array() {
         Some(points) => points.iter().filter_map(value).collect(),

@@ -6,6 +6,7 @@
 //! | [`start`] | whether two pages are of one engine |
 //! | [`told`] | what an exporter's page tells beside the engine's own families |
 //! | [`history`] | medians and totals over windows of the history in a Prometheus |
+//! | [`processes`] | whether the history of an address is that of one process |
 //! | [`window`] | a window as people write it |
 //! | `render` | the table as text and as Markdown |
 //!
@@ -25,6 +26,7 @@
 //! first digits only are known. `complete` is false where a column has no data at all; the exit status is then 1.
 
 pub mod history;
+pub mod processes;
 mod render;
 pub mod start;
 pub mod told;

@@ -51,9 +51,20 @@ pub struct Apart {
     pub later: f64,
 }
 
+/// What two pages tell of the processes that they are of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// One process answered both times.
+    One,
+    /// Two did.
+    Apart(Apart),
+    /// Neither page, or only one, says when anything of it began: in vLLM's mode for several processes, for example.
+    Untold,
+}
+
 /// Whether two pages are of different processes. Start times decide; where a page tells none, the counters' own do, and
-/// then all of them: one that was cleared and made anew is no other engine. Pages that tell neither are taken for one's.
-pub fn apart(first: &Starts, second: &Starts) -> Option<Apart> {
+/// then all of them: one that was cleared and made anew is no other engine.
+pub fn compare(first: &Starts, second: &Starts) -> Verdict {
     let both = |first: &BTreeMap<String, f64>, second: &BTreeMap<String, f64>| {
         let pair = |(series, earlier): (&String, &f64)| Some(Apart { earlier: *earlier, later: *second.get(series)? });
         first.iter().filter_map(pair).collect::<Vec<_>>()
@@ -61,11 +72,25 @@ pub fn apart(first: &Starts, second: &Starts) -> Option<Apart> {
     let differ = |pair: &Apart| pair.earlier != pair.later;
     let processes = both(&first.process, &second.process);
     if !processes.is_empty() {
-        return processes.into_iter().find(differ);
+        return processes.into_iter().find(differ).map_or(Verdict::One, Verdict::Apart);
     }
     let counters = both(&first.counters, &second.counters);
-    counters.iter().all(differ).then(|| counters.first().copied()).flatten()
+    match counters.first() {
+        None => Verdict::Untold,
+        Some(first) if counters.iter().all(differ) => Verdict::Apart(*first),
+        Some(_) => Verdict::One,
+    }
 }
+
+/// What to know of figures from pages that do not tell whether one process answered both times.
+pub const UNTOLD: &str = "Whether one process answered both times cannot be told: the page has neither \
+                          process_start_time_seconds nor _created series, and no counter fell when it was looked at again. Where \
+                          several replicas answer behind this address, these figures are of none of them: give --upstream \
+                          the address of one.";
+
+/// Why no report can be given of an address that counts up and down, after "the upstream" and the address.
+pub const IN_TURN: &str = "answers for several processes in turn: looked at again and again, its counters fall. What one has \
+                           counted less what another has means nothing: give --upstream the address of one of them";
 
 impl Apart {
     /// Whether the second process began between the two fetches, by our clock: then the engine was restarted. One that
@@ -102,7 +127,15 @@ mod tests {
     use super::*;
 
     fn between(first: &str, second: &str) -> Option<(f64, f64)> {
-        apart(&read(first.as_bytes()), &read(second.as_bytes())).map(|apart| (apart.earlier, apart.later))
+        match compare(&read(first.as_bytes()), &read(second.as_bytes())) {
+            Verdict::Apart(apart) => Some((apart.earlier, apart.later)),
+            Verdict::One => None,
+            Verdict::Untold => panic!("nothing tells"),
+        }
+    }
+
+    fn is_untold(first: &str, second: &str) -> bool {
+        compare(&read(first.as_bytes()), &read(second.as_bytes())) == Verdict::Untold
     }
 
     #[test]
@@ -125,7 +158,7 @@ mod tests {
             assert_eq!(between(&page(name, "1.5", "2.5"), &page(name, "3.5", "4.5")), Some((1.5, 3.5)), "{name}");
             assert_eq!(between(&page(name, "1.5", "2.5"), &page(name, "1.5", "4.5")), None, "{name}");
         }
-        assert_eq!(between("up 1\n", "up 1\n"), None);
+        assert!(is_untold("up 1\n", "up 1\n") && is_untold("process_start_time_seconds 1\n", "up 1\n"));
     }
 
     #[test]
@@ -135,7 +168,7 @@ mod tests {
         };
         assert_eq!(between(&page("2"), &page("2")), None);
         assert_eq!(between(&page("2"), &page("3")), Some((2.0, 3.0)));
-        assert_eq!(between(&page("2"), "process_start_time_seconds{pod=\"c\"} 9\n"), None);
+        assert!(is_untold(&page("2"), "process_start_time_seconds{pod=\"c\"} 9\n"));
     }
 
     #[test]

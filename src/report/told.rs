@@ -41,6 +41,8 @@ pub struct Told {
     pub withheld: Option<Withheld>,
     /// Sizes that are not predicted although others are.
     missing: Vec<&'static str>,
+    /// Sizes that fewer engines have a prediction for than others.
+    partial: Vec<String>,
     /// What each engine's connector was asked for.
     asked: BTreeMap<Series, Asked>,
 }
@@ -87,6 +89,7 @@ pub fn read(whole: &[u8]) -> Told {
     let missing = MULTIPLES.iter().map(|(_, size)| *size).filter(|size| !predicted.is_empty() && !of(size));
     Told {
         missing: missing.collect(),
+        partial: partial(&page),
         withheld: if predicted.is_empty() { withheld(&page) } else { None },
         fills: fills(&page),
         asked: asked(whole, &page),
@@ -139,6 +142,16 @@ fn predicted(page: &Exposition<'_>) -> Vec<Cell> {
     let shares =
         sizes.iter().filter_map(|(size, shares)| Some(Cell::new(PREDICTED, Some(&times(size)), mean(shares)?)));
     shares.chain(measured).collect()
+}
+
+/// Sizes of which the mean is not over all engines that are told of.
+fn partial(page: &Exposition<'_>) -> Vec<String> {
+    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    for sample in finite(page, SHARE) {
+        *sizes.entry(sample.labels.value("size").into_owned()).or_default() += 1;
+    }
+    let most = sizes.values().max().copied().unwrap_or(0);
+    sizes.into_iter().filter(|(_, engines)| *engines < most).map(|(size, _)| times(&size)).collect()
 }
 
 fn withheld(page: &Exposition<'_>) -> Option<Withheld> {
@@ -208,7 +221,13 @@ impl Told {
             )
         });
         let withheld = self.withheld.as_ref().map(|why| why.sentence(reasons));
-        note(cells).into_iter().chain(missing).chain(withheld).collect()
+        let partial = (!self.partial.is_empty()).then(|| {
+            format!(
+                "Not every engine has a prediction at {}: compare their means with no others.",
+                self.partial.join(", ")
+            )
+        });
+        note(cells).into_iter().chain(partial).chain(missing).chain(withheld).collect()
     }
 }
 

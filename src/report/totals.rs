@@ -210,6 +210,7 @@ pub fn readings(name: &str, engines: &ByEngine, gpu_free: Option<f64>) -> (Readi
 }
 
 fn contradiction(name: &str, computed: f64) -> String {
+    let computed = (computed * 1e4).round() / 1e4;
     format!(
         "{name}: the share of {} would be {computed}; the page contradicts itself, so it is left out.",
         PREFILL.what

@@ -47,6 +47,8 @@ pub struct Scraper {
     host: Arc<Host>,
     events: Option<Arc<Events>>,
     reloads: Option<Reloads>,
+    /// The engine is simulated: it has no memory on this box.
+    simulated: bool,
     beside: Arc<Beside>,
     /// The turn to work on many small pages.
     together: Turn,
@@ -84,6 +86,7 @@ impl Scraper {
             host: Arc::new(host),
             events: None,
             reloads: None,
+            simulated: false,
             beside: Arc::default(),
             together: Turn::new(),
             telling: Mutex::default(),
@@ -104,9 +107,20 @@ impl Scraper {
         Scraper { reloads, ..self }
     }
 
+    /// The same before an engine that is simulated where that is so: then no mount of this box can be its own, or fail to be.
+    #[must_use]
+    pub fn with_simulated(self, simulated: bool) -> Scraper {
+        Scraper { simulated, ..self }
+    }
+
     /// What is scraped, fit for people: names and addresses, the main one first.
     pub fn upstreams(&self) -> Vec<(&str, String)> {
         self.targets().map(|target| (target.name.as_str(), target.client.options().address.to_string())).collect()
+    }
+
+    /// Whether anybody may answer in the place of an upstream: `--upstream.insecure-skip-verify` and an https address.
+    pub fn believes_anybody(&self) -> bool {
+        self.targets().any(|target| target.client.believes_anybody())
     }
 
     /// The longest that a scrape may take.
@@ -273,8 +287,11 @@ impl Scraper {
     /// What the host says, when it is asked for.
     fn facts(&self) -> impl FnOnce() -> HostFacts + Send + 'static {
         let upstream_is_local = self.targets().all(|target| target.client.options().address.is_local());
-        let host = Arc::clone(&self.host);
-        move || HostFacts { upstream_is_local, ..host.facts(std::time::Instant::now()) }
+        let (host, simulated) = (Arc::clone(&self.host), self.simulated);
+        move || {
+            let facts = host.facts(std::time::Instant::now());
+            HostFacts { upstream_is_local, shm: facts.shm.filter(|_| !simulated), ..facts }
+        }
     }
 
     /// How the event streams are; none where none are followed.

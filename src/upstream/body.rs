@@ -138,7 +138,7 @@ async fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes, UpstreamError> {
     let mut reader = MultiGzDecoder::new(packed);
     loop {
         let piece = reader.by_ref().take(PIECE).read_to_end(&mut bytes);
-        let length = piece.map_err(|error| UpstreamError::Encoding(format!("gzip, {error}")))?;
+        let length = piece.map_err(|_| UpstreamError::Encoding("gzip that is damaged, or breaks off".to_owned()))?;
         if bytes.len() > limit {
             return Err(UpstreamError::TooLarge { part: "unpacked body", limit });
         }

@@ -18,7 +18,7 @@ use super::connection::{Connection, IdleSlot, was_stale};
 use super::credentials::{Credentials, Secret, SecretFile};
 use super::tls::{Tls, TlsOptions, TrustError};
 use super::way::Way;
-use super::{UpstreamError, body};
+use super::{Unreached, UpstreamError, body, tls_guess};
 use crate::files;
 use crate::pipeline::Format;
 use crate::redact;
@@ -142,7 +142,16 @@ impl Client {
             None => None,
         };
         let page = timeout_at(deadline, self.follow(address, secret.as_deref())).await;
-        page.unwrap_or(Err(UpstreamError::Timeout(limit)))
+        match page.unwrap_or(Err(UpstreamError::Timeout(limit))) {
+            Err(UpstreamError::Reset(_)) if self.may_speak_tls(deadline).await => Err(UpstreamError::SpeaksTls),
+            page => page,
+        }
+    }
+
+    /// Whether a port that was asked in plain HTTP, and closed, speaks TLS.
+    async fn may_speak_tls(&self, deadline: Instant) -> bool {
+        let Endpoint::Tcp { host, port, tls: false } = &self.options.address.endpoint else { return false };
+        timeout_at(deadline, tls_guess::speaks_tls(&self.way, host, *port)).await.unwrap_or(false)
     }
 
     /// A file that hangs leaves time to ask without it, or to say so.
@@ -211,7 +220,10 @@ impl Client {
 fn request(address: &Address, secret: Option<&Secret>) -> Result<Request<Empty<Bytes>>, UpstreamError> {
     let mut headers = HeaderMap::new();
     let host = HeaderValue::try_from(address.endpoint.authority());
-    headers.insert(HOST, host.map_err(|error| UpstreamError::Connect(error.to_string()))?);
+    headers.insert(
+        HOST,
+        host.map_err(|_| UpstreamError::Connect(Unreached::Other("its name cannot stand in a request".to_owned())))?,
+    );
     headers.insert(ACCEPT, HeaderValue::from_static("text/plain;version=0.0.4"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("kvtier-exporter/", env!("CARGO_PKG_VERSION"))));

@@ -1,6 +1,5 @@
 //! One HTTP/1 connection over TCP, TLS or a socket file, and the slot in which it waits for the next scrape.
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -15,10 +14,11 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::address::Endpoint;
-use super::error::{UpstreamError, plain};
+use super::error::UpstreamError;
 use super::first_byte::FirstByte;
 use super::tls::Tls;
 use super::tls_fault::TlsFault;
+use super::unreached::Unreached;
 use super::way::Way;
 
 /// The most that a response head may have; also what hyper reads ahead.
@@ -95,11 +95,13 @@ async fn dial(
     way: &Way,
     tls: Option<&Tls>,
 ) -> Result<(Box<dyn Stream>, Option<FirstByte>), UpstreamError> {
-    let refused = |error: io::Error| UpstreamError::Connect(plain(&error));
     match (endpoint, tls) {
-        (Endpoint::Unix(socket), _) => Ok((Box::new(UnixStream::connect(socket).await.map_err(refused)?), None)),
+        (Endpoint::Unix(socket), _) => {
+            let refused = |error| UpstreamError::Connect(Unreached::of_socket(&error));
+            Ok((Box::new(UnixStream::connect(socket).await.map_err(refused)?), None))
+        }
         (Endpoint::Tcp { host, port, .. }, tls) => {
-            let stream = way.connect(host, *port).await.map_err(refused)?;
+            let stream = way.connect(host, *port).await.map_err(UpstreamError::Connect)?;
             match tls {
                 None => {
                     let (stream, first) = FirstByte::of(stream);

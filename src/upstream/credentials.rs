@@ -12,10 +12,9 @@ use hyper::header::HeaderValue;
 
 use tokio::time::timeout;
 
-use super::error::plain;
 use super::{Flight, UpstreamError};
 use crate::aside::aside;
-use crate::{files, redact};
+use crate::{files, plain, redact};
 
 /// Far more than any token or password.
 const LARGEST: u64 = 64 << 10;
@@ -71,7 +70,7 @@ impl SecretFile {
     /// Reads the secret. Blanks and line ends around it are no part of it.
     fn read(&self) -> Result<Secret, UpstreamError> {
         let (_, path, understand) = self.parts();
-        let unreadable = |error| self.refusal(&format!("cannot be read: {}", plain(&error)));
+        let unreadable = |error| self.refusal(&format!("cannot be read: {}", plain::io(&error)));
         let text = String::from_utf8(files::read(path, LARGEST).map_err(unreadable)?);
         let text = text.map_err(|_| self.refusal("is not UTF-8 text"))?;
         let secret = understand(text.trim()).map_err(|why| self.refusal(why))?;

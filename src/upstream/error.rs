@@ -7,12 +7,14 @@ use std::io;
 use std::time::Duration;
 
 use super::tls_fault::TlsFault;
+use super::unreached::Unreached;
+use crate::plain;
 
 /// Why there is no page. Its text is a sentence after "the upstream", and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
     /// No connection came about.
-    Connect(String),
+    Connect(Unreached),
     /// The connection ended before a whole response head was there.
     Reset(String),
     /// The TLS handshake failed.
@@ -106,7 +108,9 @@ impl UpstreamError {
             UpstreamError::SpeaksTls => true,
             UpstreamError::Status { code: 400, excerpt } => {
                 let said = excerpt.to_ascii_lowercase();
-                ["to an https server", "sent to https port", "to an ssl-enabled"].iter().any(|text| said.contains(text))
+                ["to an https server", "sent to https port", "to an ssl-enabled", "https is spoken here"]
+                    .iter()
+                    .any(|text| said.contains(text))
             }
             _ => false,
         }
@@ -121,7 +125,7 @@ impl UpstreamError {
             return UpstreamError::Content("what is no HTTP response".to_owned());
         }
         match io_cause(error) {
-            Some(io) => TlsFault::within(io).map_or_else(|| UpstreamError::Reset(plain(io)), UpstreamError::Tls),
+            Some(io) => TlsFault::within(io).map_or_else(|| UpstreamError::Reset(plain::io(io)), UpstreamError::Tls),
             None => UpstreamError::Reset("it ended before the head of a response".to_owned()),
         }
     }
@@ -139,23 +143,9 @@ fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
     None
 }
 
-/// An I/O error in words, without the number of the platform's error.
-pub(super) fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let words = text.split(" (os error").next().unwrap_or(&text);
-    let (first, rest) = words.split_at(words.chars().next().map_or(0, char::len_utf8));
-    first.to_lowercase() + rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn io_errors_are_plain_words() {
-        assert_eq!(plain(&io::Error::from_raw_os_error(111)), "connection refused");
-        assert_eq!(plain(&io::Error::other("Odd KiB")), "odd KiB");
-    }
 
     #[test]
     fn a_server_that_answers_in_http_that_it_wants_tls_is_believed() {

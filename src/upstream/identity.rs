@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, SignatureScheme};
 use super::tls::pem_words;
 use super::{Flight, TrustError};
 use crate::aside::aside;
-use crate::files;
+use crate::{files, plain};
 
 /// Far more than any chain or key.
 const LARGEST: u64 = 1 << 20;
@@ -113,7 +113,7 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
     let IdentityFiles { certificate, key } = files;
     let chain = refused("--upstream.cert-file", certificate, chain)?;
     let signer = refused("--upstream.key-file", key, |path| {
-        let pem = files::read(path, LARGEST).map_err(|error| error.to_string())?;
+        let pem = files::read(path, LARGEST).map_err(|error| plain::io(&error))?;
         let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| pem_words(&error, "key"))?;
         ring::sign::any_supported_type(&key)
             .map_err(|_| "holds a key that is none of RSA, ECDSA and Ed25519".to_owned())
@@ -128,7 +128,7 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = files::read(path, LARGEST).map_err(|error| error.to_string())?;
+    let pem = files::read(path, LARGEST).map_err(|error| plain::io(&error))?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| pem_words(&error, "certificate"))?;
     if chain.is_empty() { Err("holds no certificate in PEM form".to_owned()) } else { Ok(chain) }

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::identity::{Identity, IdentityFiles};
 use super::verify::{Unverified, Verified};
 use crate::aside::within;
-use crate::files;
+use crate::{files, plain};
 
 /// More than any bundle of authorities.
 const LARGEST_BUNDLE: u64 = 16 << 20;
@@ -137,7 +137,7 @@ fn verifier(options: &TlsOptions) -> Result<Arc<dyn ServerCertVerifier>, TrustEr
 /// What the file names: as the ends of paths, and as they are.
 fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TrustError> {
     let refuse = |why: String| TrustError::File { flag: "--upstream.ca-file", path: path.to_owned(), why };
-    let pem = files::read_once(path, LARGEST_BUNDLE).map_err(|error| refuse(error.to_string()))?;
+    let pem = files::read_once(path, LARGEST_BUNDLE).map_err(|error| refuse(plain::io(&error)))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.map_err(|error| refuse(pem_words(&error, "certificate")))?;
     let mut roots = RootCertStore::empty();
@@ -155,7 +155,7 @@ fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>
 /// Why a PEM file gives nothing, in words.
 pub(super) fn pem_words(error: &pem::Error, what: &str) -> String {
     match error {
-        pem::Error::Io(error) => error.to_string(),
+        pem::Error::Io(error) => plain::io(error),
         pem::Error::NoItemsFound => format!("holds no {what} in PEM form"),
         _ => "is no whole PEM file: a part of it cannot be read".to_owned(),
     }

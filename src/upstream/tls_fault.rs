@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 
 use super::verify::is_an_authoritys;
+use crate::plain;
 
 /// Why there is no TLS connection. Its text follows "failed the TLS handshake: ".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +82,7 @@ impl TlsFault {
     pub(super) fn of_handshake(error: &io::Error) -> TlsFault {
         TlsFault::within(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => TlsFault::Closed,
-            _ => TlsFault::Broke(super::error::plain(error)),
+            _ => TlsFault::Broke(plain::io(error)),
         })
     }
 

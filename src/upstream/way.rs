@@ -1,20 +1,19 @@
 //! The way to a host: its addresses, looked up for each new connection, and the one that answered the last time.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::Flight;
+use super::{Flight, Unreached};
 use crate::aside::aside;
-use crate::race;
+use crate::race::{self, Unresolved};
 
 /// What is known of it.
 pub(super) struct Way {
     /// While the resolver hangs no more than one thread waits for it.
-    looking: Flight<io::Result<Vec<SocketAddr>>>,
+    looking: Flight<Result<Vec<SocketAddr>, Unresolved>>,
     last: Mutex<Option<SocketAddr>>,
 }
 
@@ -24,26 +23,26 @@ impl Way {
     }
 
     /// A connection to the first of its addresses that answers.
-    pub(super) async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+    pub(super) async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Unreached> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = race::connect(&self.addresses(host, port).await?, last).await?;
-        stream.set_nodelay(true)?;
+        let addresses = self.addresses(host, port).await?;
+        let connected = race::connect(&addresses, last).await.and_then(|stream| {
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        });
+        let stream = connected.map_err(|error| Unreached::of_port(&error))?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = stream.peer_addr().ok();
         Ok(stream)
     }
 
-    async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Unresolved> {
         // A literal address skips the resolver and its thread.
         if let Ok(ip) = host.parse() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        let (host, broke) = (host.to_owned(), || Err(io::Error::other("the name could not be looked up")));
-        let look = async move { aside(move || race::addresses(&host, port)).await.unwrap_or_else(broke) };
-        let looked = self.looking.join(|| look).await;
-        match looked.as_deref() {
-            Some(Ok(addresses)) => Ok(addresses.clone()),
-            Some(Err(error)) => Err(io::Error::new(error.kind(), error.to_string())),
-            None => broke(),
-        }
+        let (name, broke) = (host.to_owned(), Unresolved::NoAnswer(host.to_owned()));
+        let also_broke = broke.clone();
+        let look = async move { aside(move || race::addresses(&name, port)).await.unwrap_or(Err(also_broke)) };
+        self.looking.join(|| look).await.map_or(Err(broke), |looked| (*looked).clone())
     }
 }

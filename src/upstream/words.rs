@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::UpstreamError;
 use super::connection::{HEAD_LIMIT, HEAD_LINES};
+use super::{Unreached, UpstreamError};
 
 impl UpstreamError {
     /// What was seen: a sentence after "the upstream", without its full stop.
@@ -34,6 +34,7 @@ impl UpstreamError {
             UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
             UpstreamError::Content(what) => format!("sent {what} instead of metrics"),
             UpstreamError::Empty => "sent an empty page".to_owned(),
+            UpstreamError::Auth { code: 403, .. } => "forbids it: it answered with status 403".to_owned(),
             UpstreamError::Auth { code, .. } => format!("needs credentials: it answered with status {code}"),
             UpstreamError::Secret(why) => format!("was not asked, since {why}"),
             UpstreamError::Broke => "sent a page that this exporter broke on".to_owned(),
@@ -46,10 +47,8 @@ impl UpstreamError {
             UpstreamError::SpeaksTls => TO_HTTPS,
             UpstreamError::Status { .. } if self.speaks_tls() => TO_HTTPS,
             UpstreamError::Tls(fault) => fault.remedy(),
-            UpstreamError::Connect(_) => "Is the engine up? Loading a model can take many minutes",
-            UpstreamError::Reset(_) => {
-                "Look whether the engine is still up. If the port speaks TLS, write https:// after --upstream"
-            }
+            UpstreamError::Connect(why) => why.remedy(),
+            UpstreamError::Reset(_) => "Look whether the engine is still up, and what stands before it and may close",
             UpstreamError::Timeout(_) => {
                 "Look whether the engine hangs or its box is overloaded, and whether a firewall drops packets. An engine \
                  that is only slow gets more time with --upstream.timeout"
@@ -64,7 +63,7 @@ impl UpstreamError {
                  the length of the page, and to end OpenMetrics with # EOF"
             }
             UpstreamError::Truncated(_) => "Look whether the engine, or a proxy before it, dies or times out amid its answer",
-            UpstreamError::Encoding(_) => "Let what stands before the engine send the page unpacked, or packed with gzip",
+            UpstreamError::Encoding(_) => "Let what stands before the engine send the page unpacked, or whole and packed with gzip",
             UpstreamError::PackedUnsaid(_) => {
                 "Let what stands before the engine pass the Content-Encoding header on, or not pack the page at all; \
                  Prometheus cannot read such a page either"
@@ -72,9 +71,8 @@ impl UpstreamError {
             UpstreamError::Content(_) => "Does the address name the metrics path?",
             UpstreamError::Empty => "Give the engine's own metrics page after --upstream. SGLang fills it only with --enable-metrics",
             UpstreamError::Auth { code: 403, .. } => {
-                "The credentials, if any were sent, are not enough: allow this client to read the page (a network policy, a \
-                 gateway's rule, a role), or give those of a user who may with --upstream.bearer-token-file or \
-                 --upstream.basic-auth-file"
+                "Allow this client to read the page (a network policy, a gateway's rule, a role). Where that depends on who \
+                 asks, give the credentials of a user who may with --upstream.bearer-token-file or --upstream.basic-auth-file"
             }
             UpstreamError::Auth { .. } => {
                 "Name a file that has them with --upstream.bearer-token-file or --upstream.basic-auth-file; where one is \
@@ -84,6 +82,31 @@ impl UpstreamError {
             UpstreamError::Broke => "This is a bug: please report it together with the page",
         }
         .into()
+    }
+}
+
+/// Another server than the engine, asked by the same means.
+pub struct Other<'a> {
+    /// What it is, such as `the exporter`.
+    pub who: &'a str,
+    /// The flag that names its address.
+    pub flag: &'a str,
+}
+
+impl UpstreamError {
+    /// The whole of it, in words that fit another server than the engine.
+    pub fn of_other(&self, Other { who, flag }: &Other<'_>) -> String {
+        let remedy = match self {
+            UpstreamError::Connect(Unreached::Refused) => {
+                format!("Does {who} run, and does it listen there? {flag} names another place")
+            }
+            UpstreamError::Connect(_) | UpstreamError::Tls(_) | UpstreamError::SpeaksTls => {
+                let remedy = self.remedy().replace("after --upstream", &format!("after {flag}"));
+                remedy.replace("the engine", who)
+            }
+            _ => return self.seen(),
+        };
+        format!("{}. {remedy}", self.seen())
     }
 }
 

@@ -22,6 +22,7 @@ use super::reload::Reloads;
 use super::tls;
 use super::users::Users;
 use super::yaml::Fault;
+use crate::plain;
 use crate::redact::Lines;
 
 /// How often the files are looked at.
@@ -37,7 +38,7 @@ pub struct WebError {
 
 #[derive(Debug, thiserror::Error)]
 enum Why {
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read: {}", plain::io(.0))]
     Unreadable(#[from] io::Error),
     #[error("is not UTF-8 text")]
     Binary,
@@ -47,7 +48,7 @@ enum Why {
     NoRandomness,
     #[error("would {0}; that needs a restart")]
     Weaker(&'static str),
-    #[error("cannot be looked after: {0}")]
+    #[error("cannot be looked after: {}", plain::io(.0))]
     NoThread(io::Error),
 }
 

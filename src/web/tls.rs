@@ -19,6 +19,7 @@ use super::config::{ClientAuth, Tls};
 use super::files::Files;
 use super::section::Located;
 use super::yaml::Fault;
+use crate::plain;
 
 /// Reads certificate, key and authority.
 pub(super) fn server(tls: &Tls, files: &mut Files) -> Result<Arc<ServerConfig>, Fault> {
@@ -26,18 +27,29 @@ pub(super) fn server(tls: &Tls, files: &mut Files) -> Result<Arc<ServerConfig>, 
     let (cert, key) = (&tls.cert_file, &tls.key_file);
     let chain = certificates(cert, files)?;
     // What the PEM reader says of a key could hold a piece of it.
-    let pem = files.read(&key.value).map_err(|error| refuse(key, &error))?;
+    let pem = files.read(&key.value).map_err(|error| refuse(key, &plain::io(&error)))?;
     let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| refuse(key, &"holds no private key in PEM form"))?;
     let verifier = verifier(&tls.client_auth, &provider, files)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&tls.versions)
-        .map_err(|error| refuse(cert, &format!("TLS cannot be set up: {error}")))?
+        .map_err(|_| refuse(cert, &"TLS cannot be set up with these versions, cipher suites and curves"))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, private)
-        .map_err(|error| refuse(key, &format!("cannot be used with the certificate of cert_file: {error}")))?;
+        .map_err(|error| refuse(key, &misfit(&error)))?;
     config.ignore_client_order = tls.prefer_server;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+const NO_CERTIFICATE: &str = "holds something that is no certificate of an authority";
+
+/// Why key and certificate cannot be used.
+fn misfit(error: &Error) -> &'static str {
+    match error {
+        Error::InconsistentKeys(_) => "is not the key of the certificate in cert_file",
+        Error::InvalidCertificate(_) => "cannot be used: what stands in cert_file is no certificate",
+        _ => "holds a key that is none of RSA, ECDSA and Ed25519",
+    }
 }
 
 fn refuse(file: &Located<PathBuf>, why: &dyn Display) -> Fault {
@@ -58,7 +70,7 @@ fn provider(tls: &Tls) -> CryptoProvider {
 }
 
 fn certificates(file: &Located<PathBuf>, files: &mut Files) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let pem = files.read(&file.value).map_err(|error| refuse(file, &error))?;
+    let pem = files.read(&file.value).map_err(|error| refuse(file, &plain::io(&error)))?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
         .map_err(|_| refuse(file, &"is not in PEM form"))?;
@@ -80,12 +92,12 @@ fn verifier(
     };
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file, files)? {
-        roots.add(certificate).map_err(|error| refuse(file, &error))?;
+        roots.add(certificate).map_err(|_| refuse(file, &NO_CERTIFICATE))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     let builder = if optional { builder.allow_unauthenticated() } else { builder };
     // As a trait object it is what every kind gives.
-    builder.build().map(|verifier| verifier as _).map_err(|error| refuse(file, &error))
+    builder.build().map(|verifier| verifier as _).map_err(|_| refuse(file, &NO_CERTIFICATE))
 }
 
 /// Takes any certificate whose key the client really has, whoever signed it.

@@ -218,7 +218,11 @@ fn an_lmcache_file_that_starts_no_tier() {
     said.says(1, &["FINDING lmcache-disk-size-zero", "local_disk is \"/kv\" and max_local_disk_size is 0"]);
     let unread = check("local_cpu: [");
     assert_eq!((unread.status, unread.out.as_str()), (2, ""));
-    assert!(unread.err.contains("lmcache.yaml is no YAML") && unread.err.lines().count() == 1, "{}", unread.err);
+    assert!(
+        unread.err.contains("lmcache.yaml, line 1: this is not YAML") && unread.err.lines().count() == 1,
+        "{}",
+        unread.err
+    );
     let gone = bench.check(&["--lmcache.config", "/nowhere/lmcache.yaml"]);
     assert!(gone.status == 2 && gone.err.contains("/nowhere/lmcache.yaml"), "{}", gone.err);
 }
@@ -262,7 +266,8 @@ fn the_configuration_of_a_running_lmcache() {
         "{\"local_cpu\": false, \"max_local_cpu_size\": 2.0, \"local_disk\": \"/kv\", \"max_local_disk_size\": 9}",
     );
     check(&good).says(0, &[FINE, "LMCache's configuration, http://"]);
-    check(&conf("<html>")).says(1, &["FINDING lmcache-conf-unreadable", "answered no JSON"]);
+    check(&conf("<html>"))
+        .says(1, &["FINDING lmcache-conf-unreadable", "sent a page for browsers (HTML) in place of JSON."]);
     let silent = bench.check(&["--lmcache.url", "127.0.0.1:1"]);
     silent.says(1, &["FINDING lmcache-conf-unreadable", "http://127.0.0.1:1/conf cannot be reached"]);
 }
@@ -399,7 +404,7 @@ fn files_that_dead_engines_left_behind() {
             "remark shm-files-unknown",
             "1 vllm_offload_* file of 12.0 GiB",
             "process 7 (VLLM::Worker)",
-            "Is a directory",
+            "is a directory",
             "SYS_PTRACE",
         ],
     );
@@ -512,6 +517,11 @@ fn a_gpu_that_is_cut_into_slices() {
     let said = Bench::serving(full()).driver(&full_slice).check(&[]);
     said.says(1, &["FINDING gpu-headroom-low", "GPU 0:2 (NVIDIA H100 MIG 1g.10gb)"]);
     said.is_silent_about(&["gpu-memory-unknown"]);
+    // A driver that gives a slice no name.
+    let nameless = full_slice.replace("gpu0.slice2.name NVIDIA H100 MIG 1g.10gb\n", "gpu0.slice2.name \n");
+    let said = Bench::serving(full()).driver(&nameless).check(&[]);
+    said.says(1, &["FINDING gpu-headroom-low", "GPU 0:2 has 319.3 MiB", "GPU 0:2: 319.3 MiB free"])
+        .is_silent_about(&["()"]);
 }
 
 #[test]

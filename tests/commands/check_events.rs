@@ -66,7 +66,7 @@ fn an_engine_that_binds_where_it_was_waited_for() {
 #[test]
 fn nobody_at_all() {
     let said = Bench::serving(full()).check(&[&format!("--events=tcp://127.0.0.1:{}", free_port())]);
-    said.says(1, &["FINDING events-unreachable", "cannot connect: Connection refused", "enable_kv_cache_events"]);
+    said.says(1, &["FINDING events-unreachable", "cannot connect: connection refused", "enable_kv_cache_events"]);
     said.is_silent_about(&["events-wrong-side"]);
 }
 

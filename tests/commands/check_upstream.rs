@@ -16,7 +16,7 @@ use crate::bench::{Bench, Said, capture, full};
 use crate::program::upstream::{Step, Upstream, ok, raw, response};
 
 /// Texts that only those who read a library's code understand.
-const LIBRARY: [&str; 9] = [
+pub const LIBRARY: [&str; 24] = [
     "Other(",
     "OtherError",
     "CaUsedAsEndEntity",
@@ -26,6 +26,21 @@ const LIBRARY: [&str; 9] = [
     "invalidcontenttype",
     "AlertReceived",
     "hyper",
+    "os error",
+    "at line ",
+    "expected value",
+    "EOF while parsing",
+    "lookup address",
+    "Name or service not known",
+    "emporary failure in name resolution",
+    "deflate",
+    "invalid peer certificate",
+    "KeyMismatch",
+    "dlopen",
+    "libloading",
+    "provided:;",
+    "No such file",
+    "Permission denied",
 ];
 
 /// Asserts status 1, a finding with this id and these words, and no library's text.
@@ -37,7 +52,7 @@ fn tells(said: &Said, id: &str, words: &[&str]) {
 fn each_status_has_its_remedy() {
     for (status, id, remedy) in [
         ("401 Unauthorized", "upstream-unauthorized", "Name a file that has them with --upstream.bearer-token-file"),
-        ("403 Forbidden", "upstream-forbidden", "are not enough: allow this client to read the page"),
+        ("403 Forbidden", "upstream-forbidden", "Allow this client to read the page"),
         (
             "404 Not Found",
             "upstream-wrong-endpoint",
@@ -52,7 +67,11 @@ fn each_status_has_its_remedy() {
     ] {
         let bench = Bench::new().upstream(move |_| vec![response(status, &[], "it says \"no\"\u{1b}[2J")]);
         let code = &status[..3];
-        let seen = if matches!(code, "401" | "403") { "needs credentials: it answered" } else { "metrics answered" };
+        let seen = match code {
+            "401" => "needs credentials: it answered",
+            "403" => "forbids it: it answered",
+            _ => "metrics answered",
+        };
         tells(
             &bench.check(&[]),
             id,
@@ -74,17 +93,58 @@ fn what_is_no_answer_has_its_remedy() {
     let said = silent.check(&["--upstream.timeout=1s"]);
     tells(&said, "upstream-timeout", &["did not answer within 1s", "more time with --upstream.timeout"]);
     let closing = on(|| vec![Step::Close]);
-    tells(&closing.check(&[]), "upstream-closes-connection", &["If the port speaks TLS, write https://"]);
+    // Whether it speaks TLS is tried, so that is no guess of the reader's.
+    let closes = closing.check(&[]);
+    tells(&closes, "upstream-closes-connection", &["closed the connection without an answer", "still up"]);
+    closes.is_silent_about(&["https://"]);
     let smtp = on(|| vec![raw("220 smtp ready\r\n"), Step::Close]);
     tells(&smtp.check(&[]), "upstream-wrong-endpoint", &["sent what is no HTTP response instead of metrics"]);
     let coded = on(|| vec![response("200 OK", &["Content-Encoding: br"], "x")]);
-    tells(&coded.check(&[]), "upstream-encoding", &["packed with gzip"]);
+    tells(&coded.check(&[]), "upstream-encoding", &["whole and packed with gzip"]);
     tells(&Bench::serving("").check(&[]), "upstream-wrong-endpoint", &["sent an empty page", "--enable-metrics"]);
     tells(&Bench::serving("Ollama is running").check(&[]), "upstream-wrong-endpoint", &["text that holds no sample"]);
     let large = Bench::serving(full()).check(&["--upstream.max-bytes=1KiB"]);
     tells(&large, "upstream-too-large", &["A larger body is allowed with --upstream.max-bytes"]);
     let file = Bench::serving(full()).check(&["--upstream.bearer-token-file=/nowhere/token"]);
     tells(&file, "upstream-secret-unreadable", &["the token file /nowhere/token cannot be read", "Mend the file"]);
+}
+
+#[test]
+fn each_way_to_reach_nobody_has_its_remedy() {
+    let bench = Bench::new();
+    // RFC 2606 keeps this name free. Where no name server answers, that is what is said.
+    let said = bench.at_upstream("http://no-such-host.invalid:8000/metrics", &[]);
+    tells(&said, "upstream-name-unknown", &["the name no-such-host.invalid "]);
+    assert!(said.flat().contains("getent hosts") || said.flat().contains("/etc/resolv.conf"), "{}", said.out);
+    said.is_silent_about(&["Loading a model", "connection refused"]);
+    let refused = bench.check(&[]);
+    tells(&refused, "upstream-unreachable", &["connection refused", "Loading a model can take many minutes"]);
+
+    let missing = format!("unix:{}", bench.at("none.sock").display());
+    let said = bench.at_upstream(&missing, &[]);
+    tells(
+        &said,
+        "upstream-socket-unusable",
+        &["there is no socket at that path", "whether the socket's directory is mounted"],
+    );
+    let idle = bench.at("idle.sock");
+    drop(std::os::unix::net::UnixListener::bind(&idle).unwrap());
+    let said = bench.at_upstream(&format!("unix:{}", idle.display()), &[]);
+    tells(&said, "upstream-socket-unusable", &["nobody listens on the socket", "stays when it ends"]);
+    // Extras alike.
+    let said = Bench::serving(full()).check(&[&format!("--upstream.extra=cache={missing}")]);
+    tells(
+        &said,
+        "upstream-socket-unusable",
+        &["The extra cache at unix:", "after --upstream.extra, whether the server is up"],
+    );
+
+    let bench = Bench::new().unprivileged();
+    let shut = bench.at("shut.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&shut).unwrap();
+    std::fs::set_permissions(&shut, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    let said = bench.at_upstream(&format!("unix:{}", shut.display()), &[]);
+    tells(&said, "upstream-socket-unusable", &["permission denied on the socket", "a common group"]);
 }
 
 #[test]
@@ -183,6 +243,9 @@ fn tls_has_a_remedy_for_each_of_its_kinds() {
     let unverified = mine(&["--upstream.insecure-skip-verify"]);
     unverified
         .says(0, &["remark upstream-insecure-skip-verify", "nobody looks at its certificate", "--upstream.ca-file"]);
+    unverified.is_silent_about(&["insecure-skip-verify-unused"]);
+    let idle = Bench::serving(full()).check(&["--upstream.insecure-skip-verify"]);
+    idle.says(0, &["remark insecure-skip-verify-unused", "no upstream has an https address", "Leave the flag out."]);
     // Extras are asked under their own names.
     let said =
         Bench::serving(full()).check(&["--upstream.ca-file", &file, &extra(&server), "--upstream.server-name=gpu-1"]);
@@ -202,6 +265,56 @@ fn tls_has_a_remedy_for_each_of_its_kinds() {
     let old = bench
         .at_upstream(&format!("https://{}", answering(b"\x15\x03\x01\0\x02\x02\x46")), &["--upstream.ca-file", &file]);
     tells(&old, "upstream-tls-version", &["Let the server speak TLS 1.2 or 1.3"]);
+}
+
+/// Servers on OpenSSL close without a word when they are asked in plain HTTP.
+#[test]
+fn a_port_that_speaks_tls_and_closes_is_told_by_a_handshake() {
+    let bench = Bench::new();
+    let (_, certificate) = https(&bench, &["-addext", "subjectAltName=DNS:gpu-1"], "");
+    let server = OpenSsl::start(&certificate, &bench.at("key.pem").display().to_string(), &[]);
+    let said = bench.at_upstream(&format!("http://{}/metrics", server.address), &[]);
+    tells(&said, "upstream-wrong-scheme", &["speaks TLS, and was asked in plain HTTP", "Write https://"]);
+    // One that wants a certificate of ours is one that speaks TLS, too.
+    let strict = ["-Verify", "1", "-verify_return_error"];
+    let server = OpenSsl::start(&certificate, &bench.at("key.pem").display().to_string(), &strict);
+    let said = bench.at_upstream(&format!("http://{}/metrics", server.address), &[]);
+    tells(&said, "upstream-wrong-scheme", &["speaks TLS, and was asked in plain HTTP"]);
+    // A healthcheck is told its own flag.
+    let said = bench.run(&["healthcheck", "--url", &format!("http://{}", server.address)]);
+    assert!(said.status == 1 && said.err.contains("speaks TLS: ask with --url https://"), "{}", said.err);
+}
+
+/// `openssl s_server`.
+struct OpenSsl {
+    address: String,
+    child: std::process::Child,
+}
+
+impl OpenSsl {
+    fn start(certificate: &str, key: &str, words: &[&str]) -> OpenSsl {
+        let mut child = Command::new("openssl")
+            .args(["s_server", "-accept", "127.0.0.1:0", "-cert", certificate, "-key", key, "-www"])
+            .args(words)
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("openssl can be started");
+        let said = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut lines = std::io::BufRead::lines(said).map_while(Result::ok);
+        let address = lines.find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned)).expect("it listens");
+        // It writes on: somebody has to read.
+        std::thread::spawn(move || lines.for_each(drop));
+        OpenSsl { address, child }
+    }
+}
+
+impl Drop for OpenSsl {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
 }
 
 /// A server that gives this answer to whatever comes, and closes.

@@ -19,3 +19,4 @@ mod check_upstream;
 mod history;
 mod plan;
 mod report;
+mod words;

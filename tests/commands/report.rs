@@ -153,7 +153,7 @@ fn two_replicas_behind_one_address_are_refused() {
     };
     let said = report(&in_turn(without(idle.clone()), without(full())), &["--interval=1s"]);
     assert!(said.status == 2 && said.err.contains("several replicas"), "{} {}", said.status, said.err);
-    // With neither nothing tells them apart.
+    // With neither, counters that fall from look to look do.
     let bare = |page: String| {
         page.lines()
             .filter(|line| !line.contains("_created") && !line.contains("_start_time"))
@@ -161,7 +161,40 @@ fn two_replicas_behind_one_address_are_refused() {
             .join("\n")
             + "\n"
     };
-    assert_eq!(report(&in_turn(bare(idle), bare(full())), &["--interval=1s"]).status, 0);
+    let said = report(&in_turn(bare(idle.clone()), bare(full())), &["--interval=1s"]);
+    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (2, "", 1), "{}", said.err);
+    for words in ["several processes in turn", "its counters fall", "--upstream the address of one"] {
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+    // Where none falls it is said that nothing tells, and never that one process answered.
+    let (one, two) = (bare(idle), bare(full()));
+    let risen = Bench::new().upstream(move |request| vec![ok(if request.number == 1 { &one } else { &two })]);
+    let said = report(&risen, &["--interval=1s"]);
+    said.says(0, &["prompt tokens 17,000,000", "Whether one process answered both times cannot be told", "_created"]);
+    report(&in_turn(full(), full()), &["--interval=1s"]).is_silent_about(&["cannot be told"]);
+}
+
+/// What `check` says of such a page in many words, the report says in one sentence.
+#[test]
+fn what_keeps_a_page_from_telling_more_is_said_as_check_says_it() {
+    for (page, words) in [
+        (
+            include_str!("pages/ray-underscored.prom"),
+            "5 known names with the prefix ray_vllm_, such as ray_vllm_kv_cache_usage_perc.",
+        ),
+        (include_str!("pages/python-only.prom"), "serves 4 metric names, all of them Python's own"),
+        ("node_load1 1\n", "they are those of node_exporter."),
+    ] {
+        let bench = Bench::serving(page);
+        let words = ["No data: no engine is recognised on this page.", words, "`kvtier-exporter check` says"];
+        report(&bench, &[]).says(1, &words);
+        bench.check(&[]).says(1, &words[1..2]);
+    }
+    let bench = Bench::serving(include_str!("pages/shared-storage.prom"));
+    let words =
+        ["copies between places that are not known here", "\"GPU_to_SHARED_STORAGE\"", "`kvtier-exporter check` says"];
+    report(&bench, &[]).says(0, &words);
+    report(&Bench::serving(full()), &[]).is_silent_about(&["exporter check"]);
 }
 
 #[test]
@@ -252,6 +285,8 @@ fn what_other_sizes_would_reload_is_told_where_the_page_is_an_exporters() {
              predicted share reloaded at 2× 62.5 %",
             "1× is the present size",
             "Not predicted: 4×.",
+            // Both engines have one at 0.5×, and one of them at these.
+            "Not every engine has a prediction at 1×, 1.5×, 2×: compare",
         ],
     );
     said.is_silent_about(&["is not told"]);
@@ -601,7 +636,7 @@ fn a_prometheus_that_does_not_answer_as_one() {
     );
     let other = Upstream::start(|_| vec![ok("up 1\n")]);
     let said = run(&format!("http://{}/prometheus/", other.address));
-    assert!(said.status == 2 && said.err.contains("answered no JSON"), "{}", said.err);
+    assert!(said.status == 2 && said.err.contains("sent something else than JSON"), "{}", said.err);
     assert!(other.requests()[0].path.starts_with("/prometheus/api/v1/query"), "{:?}", other.requests()[0].path);
 }
 
@@ -647,4 +682,49 @@ fn the_json_has_the_documented_keys_and_kinds() {
     }
     let unknown = report(&Bench::serving(full()).driver("init 9\n"), &["--format=json"]).json();
     assert_eq!(row(&unknown, "gpu_memory_free_bytes", None), [None]);
+}
+
+/// The history of an engine's address whose start time is this, beside a program elsewhere that is restarted all the time, and
+/// what is told of it.
+fn with_start(start: Option<Curve>) -> Said {
+    let mut day = Writer::default();
+    engine(&mut day);
+    let other: Curve = Box::new(|second| AFTER as f64 - second);
+    let starts =
+        start.map(|start| (AFTER, "", start)).into_iter().chain([(AFTER, "instance=\"b:1\",job=\"node\"", other)]);
+    day.family("gauge", "process_start_time_seconds", &starts.collect::<Vec<_>>());
+    let history = History::of(&day.ended());
+    report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]])
+}
+
+#[test]
+fn a_history_of_several_replicas_in_turn_is_refused_and_a_restart_is_said() {
+    let began = AFTER as f64 - 1000.0;
+    with_start(Some(constant(began))).says(0, &["prompt tokens about 7.2 M"]).is_silent_about(&["restarted"]);
+    // Each minute the other one of two answers.
+    let in_turn: Curve = Box::new(move |second| if (second / 60.0) % 2.0 == 0.0 { began } else { began + 500.0 });
+    let said = with_start(Some(in_turn));
+    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (2, "", 1), "{}", said.err);
+    for words in ["several processes in one series", "ran beside it", "several replicas", "an address of its own"] {
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+    // Two hours in, thirty seconds after the last sample of the one before.
+    let restarted: Curve = Box::new(move |second| if second < 7200.0 { began } else { AFTER as f64 + 7170.0 });
+    with_start(Some(restarted)).says(0, &["prompt tokens about", "was restarted once in the window"]);
+    // Counters that fall, and nothing that says when a process began.
+    with_start(None).says(0, &["prompt tokens about 7.2 M"]).is_silent_about(&["fell", "restarted"]);
+}
+
+#[test]
+fn counters_that_fall_without_a_start_time_are_told() {
+    let mut day = Writer::default();
+    // 600 tokens a minute, from the beginning every ten minutes: 18,000 up in half an hour.
+    let falling: Curve = Box::new(|second| 10.0 * (second % 600.0));
+    day.family("counter", "vllm:prompt_tokens_total", &[(AFTER, ENGINE, falling)]);
+    let history = History::of(&day.ended());
+    let said = report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]]);
+    said.says(
+        0,
+        &["the counters of prompt tokens fell", "neither process_start_time_seconds nor _created", "far too high"],
+    );
 }

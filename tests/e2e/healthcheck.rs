@@ -55,10 +55,10 @@ fn what_does_not_serve_is_one_line_and_status_1() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let nobody = format!("127.0.0.1:{port}");
     let refused = ask(&nobody);
-    assert_eq!(
-        complaint(&refused),
-        format!("kvtier-exporter: http://{nobody}/-/healthy cannot be reached: connection refused\n")
+    let said = format!(
+        "kvtier-exporter: http://{nobody}/-/healthy cannot be reached: connection refused. Does the exporter run"
     );
+    assert!(complaint(&refused).starts_with(&said), "{refused:?}");
     let failing = Upstream::start(|_| vec![response("503 Oops", &[], "")]);
     assert!(complaint(&ask(&failing.address.to_string())).ends_with("answered with status 503\n"));
     let garbage = Upstream::start(|_| vec![raw("220 smtp ready\r\n"), Step::Close]);

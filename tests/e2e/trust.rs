@@ -157,7 +157,7 @@ fn a_certificate_file_that_is_none_ends_the_start_with_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("empty.pem");
     fs::write(&file, "nothing").unwrap();
-    for (name, said) in [(file.clone(), "no certificate"), (folder.path().join("missing.pem"), "No such file")] {
+    for (name, said) in [(file.clone(), "no certificate"), (folder.path().join("missing.pem"), "no such file")] {
         let name = name.to_str().unwrap();
         let output =
             run(&["--upstream", "https://127.0.0.1:1", "--upstream.ca-file", name, "--web.listen-address=127.0.0.1:0"]);
@@ -215,7 +215,7 @@ fn a_client_certificate_that_cannot_be_used_ends_the_start_with_one_line() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let start = ["--upstream=https://127.0.0.1:1", "--web.listen-address=127.0.0.1:0"];
     fs::write(&key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
-    for said in ["is not the key of the certificate", "No such file"] {
+    for said in ["is not the key of the certificate", "no such file"] {
         let output = run(&[&start[..], &flags].concat());
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");

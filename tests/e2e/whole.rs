@@ -113,6 +113,23 @@ fn the_demo_runs_by_itself_and_says_where() {
     until("it has the gauge", || get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
 }
 
+/// The simulated engine has no shared memory, so no mount can be the wrong one.
+#[test]
+fn the_demo_warns_of_nothing_about_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    // On no tmpfs, or on one that is smaller than what the engine says it has.
+    let shm = folder.path().to_str().unwrap();
+    let mut demo = command(&["--collector.shm", "demo", "--web.listen-address", "127.0.0.1:0", "--path.shm", shm]);
+    let exporter = Exporter::spawn(&mut demo);
+    until("the mount is looked at and the tier is there", || {
+        let page = exporter.metrics().body;
+        page.contains("kvtier_shm_is_tmpfs{") && page.contains("kvtier_tier_size_bytes{")
+    });
+    let page = exporter.metrics().body;
+    let notices: Vec<_> = page.lines().filter(|line| line.starts_with("kvtier_notice_active{")).collect();
+    assert_eq!(notices, [""; 0]);
+}
+
 #[test]
 fn the_demo_publishes_events_that_tell_the_truth_about_its_tiers() {
     let mut demo = command(&["demo", "--web.listen-address", "127.0.0.1:0"]);

@@ -75,7 +75,7 @@ fn bad() -> Vec<(String, usize, &'static str)> {
         (TLS.replace("server.key", "none.key"), 3, "tls_server_config.key_file: "),
         (TLS.replace("server.pem", "server.key"), 2, "holds no certificate"),
         (TLS.replace("server.key", "server.pem"), 3, "holds no private key"),
-        (TLS.replace("server.key", "other.key"), 3, "cannot be used with the certificate of cert_file"),
+        (TLS.replace("server.key", "other.key"), 3, "is not the key of the certificate in cert_file"),
         (
             "http_server_config:\n  headers:\n    Server: x\n".to_owned(),
             3,
@@ -150,7 +150,7 @@ fn where_promtool_would_not_do_what_a_line_says_we_refuse_it() {
 #[test]
 fn a_file_that_is_no_text_is_named() {
     let home = Home::new();
-    assert!(refusal(&home).contains("cannot be read: No such file"));
+    assert!(refusal(&home).contains("cannot be read: no such file"));
     fs::create_dir(home.path("web.yml")).unwrap();
     assert!(refusal(&home).contains("cannot be read: it is no regular file"));
     fs::remove_dir(home.path("web.yml")).unwrap();

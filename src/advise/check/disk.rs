@@ -24,6 +24,11 @@ struct Declared {
     by: String,
 }
 
+/// Whether the box has one GPU, cut into slices or not.
+fn is_one_gpu(facts: &Facts<'_>) -> bool {
+    facts.boxed.gpu_devices.is_some_and(|(listed, _)| listed == 1.0)
+}
+
 impl Declared {
     /// Of LMCache, which keeps all engines' files in one directory. Its configuration counts GiB for each worker process.
     fn of(facts: &Facts<'_>) -> Option<Declared> {
@@ -35,7 +40,7 @@ impl Declared {
         let each = match (facts.settings.tier_sizes.get("lmcache_disk"), facts.lmcache) {
             (Some(bytes), _) => (*bytes as f64, "--tier.size".to_owned()),
             (None, Some(config)) if config.local_disk.is_some() && config.max_local_disk_size > 0.0 => {
-                let ranks = facts.settings.engine_ranks.or((facts.boxed.gpus.len() == 1).then_some(1))?;
+                let ranks = facts.settings.engine_ranks.or(is_one_gpu(facts).then_some(1))?;
                 (config.max_local_disk_size * GIB * f64::from(ranks), config.from.clone())
             }
             _ => return None,

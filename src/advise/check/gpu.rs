@@ -114,7 +114,7 @@ fn headroom_of(gpu: &Gpu, why: Option<&NoMemory>) -> Option<Finding> {
         let because = why.map_or(String::new(), |why| format!(": {why}"));
         let unknown = Finding::new(
             "gpu-memory-unknown",
-            format!("GPU {} ({}) does not tell its memory{because}.", gpu.index, gpu.name),
+            format!("{gpu} does not tell its memory{because}."),
             "Whether it is about to run out cannot be seen, here or by an alert.",
             remedy(why)?,
         );
@@ -123,7 +123,7 @@ fn headroom_of(gpu: &Gpu, why: Option<&NoMemory>) -> Option<Finding> {
     let total = gpu.total.map_or(String::new(), |total| format!(" of {}", short_size(total)));
     let finding = Finding::new(
         "gpu-headroom-low",
-        format!("GPU {} ({}) has {}{total} free.", gpu.index, gpu.name, size(free)),
+        format!("{gpu} has {}{total} free.", size(free)),
         "Copies of the tier and some kernels allocate outside of --gpu-memory-utilization. An engine that starts well \
          can die hours later of an allocation of a few MiB.",
         "Lower --gpu-memory-utilization (or pin the pool with --kv-cache-memory-bytes) until 1 GiB stays free.",
@@ -149,9 +149,7 @@ fn link_of(gpu: &Gpu) -> Finding {
     Finding::new(
         "pcie-link-below-maximum",
         format!(
-            "With requests running, the PCIe link of GPU {} ({}) has generation {} and {} lanes.",
-            gpu.index,
-            gpu.name,
+            "With requests running, the PCIe link of {gpu} has generation {} and {} lanes.",
             side(gpu.generation),
             side(gpu.width)
         ),

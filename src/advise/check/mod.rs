@@ -21,7 +21,8 @@ use crate::bound::{Resolved, ResolvedTier};
 use crate::host::facts::{BoxFacts, Gpu};
 use crate::host::{Measured, Place};
 use crate::model::Medium;
-use crate::notice::Notice;
+use crate::notice::kinds::{FACTS_NOT_PLACED, IDENTITY_UNCERTAIN, TOO_MANY_ENGINES, UNKNOWN_DIRECTION};
+use crate::notice::{Kind, Notice};
 use crate::pipeline::Survey;
 use crate::settings::Settings;
 use crate::upstream::UpstreamError;
@@ -40,6 +41,8 @@ pub struct Facts<'a> {
     pub extras: &'a [Extra],
     /// What a running exporter would tell of the pages and of how they are asked for.
     pub notices: &'a [Notice],
+    /// `--upstream.insecure-skip-verify`, and no upstream that is asked over TLS.
+    pub idle_skip_verify: bool,
     /// What the operator said of the engine.
     pub settings: &'a Settings,
     /// `--engines`: how many engines there are, where the page does not tell.
@@ -85,8 +88,9 @@ pub struct Page<'a> {
 pub type Rule = fn(&Facts<'_>) -> Vec<Finding>;
 
 /// All rules, in the order in which their findings are told.
-pub const RULES: [Rule; 25] = [
+pub const RULES: [Rule; 26] = [
     upstream::unreadable,
+    upstream::idle_skip_verify,
     upstream::adds_nothing,
     engine::no_engine,
     page::no_transfers,
@@ -117,6 +121,36 @@ pub const RULES: [Rule; 25] = [
 pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(facts)).collect();
     findings.extend(notices::untold(facts, &findings));
+    findings
+}
+
+/// Those that look at nothing but the page, and say what keeps it from telling more.
+const OF_THE_PAGE: [Rule; 4] =
+    [engine::no_engine, page::no_transfers, page::served_by_no_tier, page::lmcache_is_silent];
+
+/// Notices of the same.
+const READ_IN_PART: [&Kind; 4] = [&UNKNOWN_DIRECTION, &IDENTITY_UNCERTAIN, &FACTS_NOT_PLACED, &TOO_MANY_ENGINES];
+
+/// What a page leaves untold, where nothing but the page is known, and what a running exporter would tell of it.
+pub fn of_page(upstream: &str, page: Page<'_>, notices: &[Notice], settings: &Settings) -> Vec<Finding> {
+    let facts = Facts {
+        upstream,
+        page: Ok(page),
+        extras: &[],
+        notices: &notices.iter().filter(|one| READ_IN_PART.contains(&one.kind)).cloned().collect::<Vec<_>>(),
+        idle_skip_verify: false,
+        settings,
+        engines: 1,
+        boxed: &BoxFacts::default(),
+        said_unified: false,
+        disks: &[],
+        lmcache: None,
+        under_load: None,
+        events: &[],
+        stored_meanwhile: None,
+    };
+    let mut findings: Vec<Finding> = OF_THE_PAGE.iter().flat_map(|rule| rule(&facts)).collect();
+    findings.extend(notices::untold(&facts, &findings));
     findings
 }
 

@@ -258,7 +258,7 @@ mod tests {
             name: name.into(),
             owner,
             ours,
-            error: "Permission denied".into(),
+            error: "permission denied".into(),
         };
         let mount = |ours| Hidden::ByMount { procfs: "/proc".into(), ours };
         let inside = Hidden::OtherNamespace { procfs: "/proc".into() };

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::advise::Finding;
 use crate::advise::words::many;
-use crate::upstream::{TlsFault, UpstreamError};
+use crate::upstream::{TlsFault, Unreached, UpstreamError};
 
 /// A further upstream that was given.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +79,9 @@ fn remedy_of_extra(error: &UpstreamError) -> String {
         UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
             "Give an address with one of its names after --upstream.extra: --upstream.server-name is the main upstream's alone."
         }
-        UpstreamError::Connect(_) => "Is it up, and is this its address? Or leave --upstream.extra out.",
+        UpstreamError::Connect(Unreached::Refused) => {
+            "Is it up, and is this its address? Or leave --upstream.extra out."
+        }
         UpstreamError::Content(_)
         | UpstreamError::Empty
         | UpstreamError::Status { code: 400..=428 | 430..=499, .. }
@@ -114,7 +116,7 @@ fn seen(address: &str, error: &UpstreamError) -> String {
 
 fn remedy(error: &UpstreamError) -> String {
     let elsewhere = match error {
-        UpstreamError::Connect(_) => {
+        UpstreamError::Connect(Unreached::Refused) => {
             " If it serves elsewhere, give its own metrics page with --upstream, such as http://127.0.0.1:8000/metrics."
         }
         UpstreamError::Content(_) => {
@@ -133,7 +135,7 @@ fn id(error: &UpstreamError) -> &'static str {
         error if error.speaks_tls() => "upstream-wrong-scheme",
         UpstreamError::SpeaksTls | UpstreamError::Tls(TlsFault::Plain) => "upstream-wrong-scheme",
         UpstreamError::Tls(fault) => of_tls(fault),
-        UpstreamError::Connect(_) => "upstream-unreachable",
+        UpstreamError::Connect(why) => of_connect(why),
         UpstreamError::Reset(_) => "upstream-closes-connection",
         UpstreamError::Timeout(_) => "upstream-timeout",
         UpstreamError::Unfinished(_) => "upstream-page-too-slow",
@@ -148,6 +150,16 @@ fn id(error: &UpstreamError) -> &'static str {
         UpstreamError::PackedUnsaid(_) => "upstream-packed-unsaid",
         UpstreamError::Content(_) | UpstreamError::Empty => "upstream-wrong-endpoint",
         UpstreamError::Broke => "upstream-page-breaks-exporter",
+    }
+}
+
+fn of_connect(why: &Unreached) -> &'static str {
+    match why {
+        Unreached::Name(_) => "upstream-name-unknown",
+        Unreached::NoRoute(_) | Unreached::TimedOut => "upstream-no-route",
+        Unreached::Forbidden => "upstream-connect-forbidden",
+        Unreached::NoSocket | Unreached::IdleSocket | Unreached::ForbiddenSocket => "upstream-socket-unusable",
+        Unreached::Refused | Unreached::Other(_) => "upstream-unreachable",
     }
 }
 
@@ -173,9 +185,24 @@ fn of_tls(fault: &TlsFault) -> &'static str {
     }
 }
 
+/// The flag that believes anybody, where nobody is asked for a certificate.
+pub(super) fn idle_skip_verify(facts: &Facts<'_>) -> Vec<Finding> {
+    let finding = || {
+        Finding::new(
+            "insecure-skip-verify-unused",
+            "--upstream.insecure-skip-verify is given, and no upstream has an https address.",
+            "It does nothing now, and would let anybody answer in the place of an upstream that is given with https:// later.",
+            "Leave the flag out.",
+        )
+        .as_remark()
+    };
+    facts.idle_skip_verify.then(finding).into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::race::Unresolved;
     use std::time::Duration;
 
     fn all() -> Vec<UpstreamError> {
@@ -197,8 +224,19 @@ mod tests {
             TlsFault::Plain,
         ];
         let statuses = [400, 404, 429, 500, 503].map(|code| UpstreamError::Status { code, excerpt: String::new() });
+        let connects = [
+            Unreached::Name(Unresolved::Unknown("x".into())),
+            Unreached::Name(Unresolved::NoAnswer("x".into())),
+            Unreached::Refused,
+            Unreached::NoRoute("x".into()),
+            Unreached::TimedOut,
+            Unreached::Forbidden,
+            Unreached::NoSocket,
+            Unreached::IdleSocket,
+            Unreached::ForbiddenSocket,
+            Unreached::Other("x".into()),
+        ];
         let others = [
-            UpstreamError::Connect("x".into()),
             UpstreamError::Reset("x".into()),
             UpstreamError::SpeaksTls,
             UpstreamError::Timeout(Duration::from_secs(1)),
@@ -217,7 +255,8 @@ mod tests {
             UpstreamError::Secret("x".into()),
             UpstreamError::Broke,
         ];
-        tls.map(UpstreamError::Tls).into_iter().chain(statuses).chain(others).collect()
+        let connects = connects.map(UpstreamError::Connect);
+        tls.map(UpstreamError::Tls).into_iter().chain(statuses).chain(connects).chain(others).collect()
     }
 
     /// No two causes are told to do the same, but for the two sides of one (a port that speaks plain HTTP and tells or closes).

@@ -187,7 +187,7 @@ impl Planner<'_> {
         let ranks = f64::from(self.wish.ranks);
         let (staging_gib, staging_why) = self.staging();
         let disk =
-            Disk { path: path.display().to_string(), gib_each: *bytes as f64 / GIB / ranks, staging_gib, staging_why };
+            Disk { path: path.display().to_string(), bytes_each: *bytes as f64 / ranks, staging_gib, staging_why };
         let staging = staging_gib * GIB * ranks;
         tier.costs.push(format!("Disk: {} under {}.", size(tier.total_bytes as f64), disk.path));
         tier.costs.push(format!(
