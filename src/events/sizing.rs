@@ -83,6 +83,8 @@ pub struct Gauge {
     pub reach: f64,
     /// Nothing before the fold's begin matters: the tier was empty then.
     pub whole: bool,
+    /// Times that the replay has begun anew: what it counted before and after is not of one list.
+    pub begun: u64,
     /// Tokens of one chunk, where known.
     pub chunk_tokens: Option<f64>,
     /// The engine has several KV cache groups.
@@ -189,13 +191,14 @@ impl Window {
     }
 
     /// Adds a mark; forgets those that are older than `seconds` before it, and all of them where a counter fell, since then
-    /// the engine has restarted, or where its clock was set back.
+    /// the engine has restarted, where its clock was set back, or where the replay began anew.
     pub fn push(&mut self, mark: Mark, seconds: f64) {
         let fell = |old: &Mark| {
             mark.at < old.at
                 || mark.asked < old.asked
                 || mark.supplied < old.supplied
                 || mark.gauge.entered < old.gauge.entered
+                || mark.gauge.begun != old.gauge.begun
         };
         if self.marks.back().is_some_and(fell) {
             self.marks.clear();

@@ -426,10 +426,7 @@ impl World {
             }
             Step::Clock(by) => self.engine.clock += by,
             Step::Sample(halvings) => {
-                // A sample only ever gets coarser.
-                if let Some(fold) = self.reader.fold.as_mut().filter(|fold| fold.view().one_in < 1 << halvings) {
-                    fold.sample(*halvings);
-                }
+                self.reader.fold.iter_mut().for_each(|fold| fold.sample(*halvings));
             }
             Step::Scrape => {}
         }
