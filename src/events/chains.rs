@@ -115,7 +115,7 @@ impl Chains {
                 let distance = self.distance(node);
                 nearest = Link { node, check: key as u32 };
                 if in_tier(key) {
-                    self.used.push(node);
+                    self.note_use(node);
                     count(found(distance, known_depth));
                 } else {
                     asked = Asked::Pending(distance);
@@ -145,7 +145,7 @@ impl Chains {
             return None;
         }
         let node = self.node(key, NO_LINK);
-        self.used.push(node);
+        self.note_use(node);
         let block = self.pool.get_mut(key)?;
         match std::mem::replace(&mut block.asked, Asked::Done) {
             Asked::Pending(distance) => Some(found(distance, block.depth)),
@@ -172,6 +172,14 @@ impl Chains {
     /// Number of the batch at hand.
     pub(super) fn batch(&self) -> u64 {
         self.batch
+    }
+
+    /// Uses are put in order together, but for those of a batch that names the same chunks again and again.
+    fn note_use(&mut self, node: u32) {
+        self.used.push(node);
+        if self.used.len() > 2 * self.numbers.len() + FEWEST_NODES {
+            self.end();
+        }
     }
 
     /// Ends the batch: every chunk used in it, and all before it in its prompt, move to the front.

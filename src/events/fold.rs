@@ -349,6 +349,7 @@ impl Fold {
         self.ghosts.clear();
         self.chains.emptied(if when == Emptied::AtBorder { self.clear_batch } else { self.chains.batch() });
         self.view.gauge.whole = true;
+        self.peak = 0;
     }
 
     /// Room for so many more identities: what is of no use goes first, then every other one.
@@ -417,6 +418,11 @@ impl Fold {
 fn common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod sampling;
 
 #[cfg(test)]
 mod tests {

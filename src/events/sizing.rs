@@ -261,6 +261,19 @@ mod tests {
     }
 
     #[test]
+    fn a_window_does_not_reach_back_over_a_replay_that_began_anew() {
+        let gauge = |begun| Gauge { begun, chunk_tokens: Some(16.0), reach: 100.0, ..Gauge::default() };
+        let mark = |at: f64, begun| Mark { at, asked: at, supplied: 0.0, gauge: gauge(begun) };
+        let mut window = Window::default();
+        for mark in [mark(0.0, 0), mark(100.0, 0), mark(200.0, 1)] {
+            window.push(mark, 3600.0);
+        }
+        assert!(window.predict(4.0).is_err(), "what was used before is not in the list");
+        window.push(mark(300.0, 1), 3600.0);
+        assert_eq!(window.predict(4.0).map(|told| told.seconds), Ok(100.0));
+    }
+
+    #[test]
     fn a_curve_counts_what_lies_below_a_size() {
         let mut curve = Curve::default();
         // Buckets at 1000 are 16 wide: 992 to 1007.
