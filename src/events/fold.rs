@@ -385,7 +385,8 @@ impl Fold {
     /// Bytes of all identities with that sampling, by what the present one shows.
     fn would_take(&self, finer: Sampling) -> usize {
         let scaled = |kept: usize| (kept as u64 + TOO_FEW).saturating_mul(self.sampling.weight() / finer.weight());
-        let all = (self.residency.bounds().possible / finer.weight()).max(scaled(self.ghosts.len() + self.chains.len()));
+        let all =
+            (self.residency.bounds().possible / finer.weight()).max(scaled(self.ghosts.len() + self.chains.len()));
         self.chains.pool_bytes(0).saturating_add(usize::try_from(all).unwrap_or(usize::MAX).saturating_mul(EACH))
     }
 

@@ -224,8 +224,16 @@ mod tests {
 
     #[test]
     fn a_map_knows_what_it_has_allocated_however_it_came_to_its_size() {
-        let fill = |map: &mut Map<u32>, keys: std::ops::Range<u64>| keys.for_each(|key| { map.insert(key, 0); });
-        let drain = |map: &mut Map<u32>, keys: std::ops::Range<u64>| keys.for_each(|key| { map.remove(key); });
+        let fill = |map: &mut Map<u32>, keys: std::ops::Range<u64>| {
+            keys.for_each(|key| {
+                map.insert(key, 0);
+            })
+        };
+        let drain = |map: &mut Map<u32>, keys: std::ops::Range<u64>| {
+            keys.for_each(|key| {
+                map.remove(key);
+            })
+        };
         let runs: [&dyn Fn(&mut Map<u32>); 5] = [
             &|map| fill(map, 0..1000),
             // Full to the last place, and empty again: what was removed still takes its place.
@@ -233,10 +241,12 @@ mod tests {
                 fill(map, 0..1792);
                 drain(map, 0..1792);
             },
-            &|map| (0..50).for_each(|turn| {
-                fill(map, turn * 900..turn * 900 + 900);
-                drain(map, turn * 900..turn * 900 + 900);
-            }),
+            &|map| {
+                (0..50).for_each(|turn| {
+                    fill(map, turn * 900..turn * 900 + 900);
+                    drain(map, turn * 900..turn * 900 + 900);
+                })
+            },
             &|map| {
                 fill(map, 0..100_000);
                 map.retain(|key, _| key < 10);
@@ -258,11 +268,17 @@ mod tests {
         let mut map = Map::default();
         for key in 0..3000_u64 {
             let told = map.bytes(100);
-            let counted = allocation_counter::measure(|| (0..100).for_each(|more| { map.insert(key * 100 + more, 0_u32); }));
+            let counted = allocation_counter::measure(|| {
+                (0..100).for_each(|more| {
+                    map.insert(key * 100 + more, 0_u32);
+                })
+            });
             let peak = usize::try_from(counted.bytes_max).unwrap();
             assert!(map.bytes(0) <= told && peak <= told + 64, "{key}: {told}, {peak}");
             if key % 7 == 6 {
-                (key * 100 - 500..key * 100).for_each(|key| { map.remove(key); });
+                (key * 100 - 500..key * 100).for_each(|key| {
+                    map.remove(key);
+                });
             }
         }
     }

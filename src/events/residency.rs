@@ -299,7 +299,7 @@ impl Residency {
             let age = (now < u32::MAX).then(|| f64::from(now.saturating_sub(chunk.stored)) / TICKS);
             return Effect { emptied: None, age };
         }
-        if self.coarsest.takes(key) {
+        if self.coarsest.takes(key) || self.knows_each() {
             self.strangers_left = true;
         } else {
             self.remove_unseen();
@@ -434,10 +434,18 @@ impl Residency {
             self.chunks.iter_mut().for_each(|(_, chunk)| chunk.era = chunk.era.saturating_sub(first));
         }
         self.chunks.fit();
-        // Each one that is there is kept as such: nothing is left of a coarser sampling.
-        if !self.has_gone && self.chunks.len() as u64 == self.possible() {
+        // Nothing is left of a coarser sampling.
+        if self.coarsest != self.sampling && self.knows_each() {
             self.coarsest = self.sampling;
         }
+    }
+
+    /// Whether each chunk that is counted is kept as such.
+    fn knows_each(&mut self) -> bool {
+        if self.has_gone && self.looks_through() {
+            self.sweep();
+        }
+        !self.has_gone && self.chunks.len() as u64 >= self.possible()
     }
 
     /// Drops what is known to be gone.
@@ -640,6 +648,10 @@ impl Residency {
         self.resets.extend(std::iter::repeat_n(Reset::Unknown, gone));
         self.counts.drain(..empty);
         self.first += empty as u32;
+        // One that is kept as such may have been counted out for one that is not.
+        if empty > 0 && self.chunks.len() as u64 > self.possible() {
+            (self.alive, self.has_gone) = (self.alive.max(self.first), true);
+        }
     }
 }
 
