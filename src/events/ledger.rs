@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::fold::{Doubt, View};
 use super::resets::Resets;
-use super::resident::{Peers, chunk_bytes};
+use super::resident::{Peers, chunk_bytes, counted};
 use super::sizing::{Gauge, Mark, Prediction, Window};
 use super::{Resident, Status};
 use crate::model::{Engine, EngineId, ratio};
@@ -49,6 +49,9 @@ struct Account {
     surplus: Option<(Counted, u64)>,
     /// Bytes of a chunk by what both had counted at rest, after so many batches.
     quotient: Option<(f64, u64)>,
+    /// Bytes of a chunk by the slots that the page counts, how many those were first, and whether others bear it out.
+    slots: Option<(f64, f64)>,
+    by_slots: Option<f64>,
     /// Times that the stream had lost batches by then: what was counted before is no measure for what comes after.
     losses: u64,
     /// Since when they have counted as at the last scrape.
@@ -232,6 +235,7 @@ impl Account {
         let still = time - self.unchanged >= SETTLED && storing == 0.0;
         // Where promotions are not counted the stream tells of more than the page.
         let still = still && !tier.promotions_unseen;
+        self.learn_by_slots(counted(tier), now, still);
         self.learn_chunk(chunk_bytes(engine, tier), first, now, still, status.batches);
         if still && time - self.unchanged >= AT_REST {
             self.note_rest(now, status.batches);
@@ -319,12 +323,23 @@ impl Account {
         !view.from_start || view.stored as f64 * chunk > bytes * 1.1 + ENOUGH * chunk
     }
 
+    /// Stores that a reset gave up make the quotient too low, by less with each further slot. So it is right once it stays
+    /// the same while more are handed out; and where the stream has told of as many chunks as slots were, at rest.
+    fn learn_by_slots(&mut self, counted: Option<(f64, f64)>, now: Counted, still: bool) {
+        let Some((bytes, slots)) = counted else { return };
+        let (_, before) = *self.slots.insert(self.slots.filter(|(known, _)| *known == bytes).unwrap_or((bytes, slots)));
+        let are_all_told = still && self.beginning().is_some() && now.chunks == slots && slots >= ENOUGH;
+        if slots - before >= ENOUGH || are_all_told {
+            self.by_slots = Some(bytes);
+        }
+    }
+
     /// The page's own figure wins, and is kept. Bytes and chunks are not counted at the same moment, so their quotient
     /// is exact only between two times at which both stood still, and once a further batch shows that none was lost by then;
     /// else it is an estimate, and is taken anew as it rests on more.
     fn learn_chunk(&mut self, stated: Option<f64>, first: Counted, now: Counted, still: bool, batches: u64) {
         self.stated = stated.or(self.stated);
-        let exactly = |bytes| ChunkBytes { bytes, exact: true };
+        let exactly = |by_page| move |bytes| ChunkBytes { bytes, exact: true, by_page };
         let between = |from: Counted| {
             ratio(now.bytes - from.bytes, now.chunks - from.chunks)
                 .filter(|bytes| now.chunks - from.chunks >= ENOUGH && *bytes > 0.0)
@@ -337,10 +352,11 @@ impl Account {
             self.still = Some(now);
         }
         let known = self.chunk.filter(|chunk| chunk.exact);
-        let estimate = || between(first).map(|bytes| ChunkBytes { bytes, exact: false });
+        let estimate = || between(first).map(|bytes| ChunkBytes { bytes, exact: false, by_page: false });
         // What the stream has missed makes it larger, and nothing makes it smaller.
         let counted = known.map(|chunk| chunk.bytes).into_iter().chain(shown).reduce(f64::min);
-        self.chunk = self.stated.or(counted).map(exactly).or_else(estimate).or(self.chunk);
+        let by_page = self.stated.or(self.by_slots).map(exactly(true));
+        self.chunk = by_page.or_else(|| counted.map(exactly(false))).or_else(estimate).or(self.chunk);
     }
 
     /// A whole number, since bytes of a chunk that were only reckoned would let it fall.
@@ -433,7 +449,7 @@ mod tests {
 
     /// A stream that leaves nothing open, of chunks of 100 bytes.
     fn stream(bounds: Bounds) -> Stream {
-        let chunk = Some(ChunkBytes { bytes: 100.0, exact: true });
+        let chunk = Some(ChunkBytes { bytes: 100.0, exact: true, by_page: true });
         Stream {
             rank: 0,
             bounds,
