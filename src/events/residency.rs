@@ -126,6 +126,10 @@ pub(super) struct Residency {
     counts: Vec<u64>,
     /// `borders[i]` lies between era i and era i + 1.
     borders: Vec<Border>,
+    /// Removed chunks that are not kept as such and may be of an earlier era than they were counted out of; and chunks that may
+    /// be there, since such an earlier era was emptied.
+    misplaced: u64,
+    spared: u64,
     strangers: bool,
     /// A chunk was removed that we did not know.
     strangers_left: bool,
@@ -137,7 +141,7 @@ pub(super) struct Residency {
     /// Slots of the tier as the engine states them, if it was full at the last border, every chunk in it was known, and it
     /// has not evicted since.
     was_full: Option<u64>,
-    /// The page told of a reset, and nothing was stored since; and what comes may have been made before it.
+    /// The page told of a reset, and nothing was stored or removed since; and what comes may have been made before it.
     in_doubt: bool,
     settling: bool,
     /// Most chunks that were surely there at once, since the last reset or gap.
@@ -171,6 +175,8 @@ impl Residency {
             has_gone: false,
             counts: vec![0],
             borders: Vec::new(),
+            misplaced: 0,
+            spared: 0,
             strangers,
             strangers_left: false,
             blurred: false,
@@ -260,7 +266,7 @@ impl Residency {
         }
         let sure_from = self.sure_from();
         self.empty_before(sure_from);
-        self.blurred = false;
+        (self.blurred, self.misplaced, self.spared) = (false, 0, 0);
         std::mem::take(&mut self.strangers) && !self.strangers_left
     }
 
@@ -285,7 +291,10 @@ impl Residency {
     /// The chunk has left the tier.
     pub(super) fn removed(&mut self, key: Key) -> Effect {
         self.may_look(1);
-        self.full = !self.clearing;
+        // What is on its way to us was evicted before the reset that the page told of.
+        let is_older = self.clearing || self.settling && self.in_doubt;
+        self.full = !is_older;
+        self.in_doubt &= is_older;
         self.was_full = self.was_full.filter(|_| self.clearing);
         self.fresh.remove(key);
         let known = self.chunk(key);
@@ -308,7 +317,7 @@ impl Residency {
     }
 
     pub(super) fn bounds(&self) -> Bounds {
-        let possible = self.counts.iter().sum();
+        let possible = self.possible() + self.spared;
         let sure = if self.clearing { 0 } else { self.counts[self.sure_from()..].iter().sum() };
         Bounds { sure, possible, strangers: self.strangers || self.blurred, full: self.full }
     }
@@ -407,12 +416,17 @@ impl Residency {
         if self.settling && doubted { present - 1 } else { present }
     }
 
-    /// A removed chunk that is not kept as such: of the present era if that has any, else of the last one that has.
+    /// A removed chunk that is not kept as such: of the present era if that has any, else of the last one that has. So what is
+    /// sure stays so; what is possible does once those are counted that may be of an earlier era.
     fn remove_unseen(&mut self) {
         self.blurred |= self.strangers;
         self.fresh_unseen = self.fresh_unseen.saturating_sub(1);
-        if let Some(count) = self.counts.iter_mut().rfind(|count| **count > 0) {
-            *count -= 1;
+        match self.counts.iter().rposition(|count| *count > 0) {
+            Some(era) => {
+                self.counts[era] -= 1;
+                self.misplaced += u64::from(self.counts[..era].iter().any(|count| *count > 0));
+            }
+            None => self.spared = self.spared.saturating_sub(1),
         }
     }
 
@@ -445,7 +459,7 @@ impl Residency {
         if self.has_gone && self.looks_through() {
             self.sweep();
         }
-        !self.has_gone && self.chunks.len() as u64 >= self.possible()
+        !self.has_gone && self.spared == 0 && self.chunks.len() as u64 >= self.possible()
     }
 
     /// Drops what is known to be gone.
@@ -555,6 +569,9 @@ impl Residency {
     fn empty_before(&mut self, era: usize) {
         self.alive = self.alive.max(self.number_of(era));
         self.has_gone = true;
+        let spared = self.misplaced.min(self.counts[..era].iter().sum());
+        self.misplaced -= spared;
+        self.spared += spared;
         self.counts[..era].fill(0);
         self.borders[..era].fill(Border::Closed);
     }
@@ -782,6 +799,9 @@ mod tests {
         assert_eq!(after(&["+a", "+b", "~-inf +c", "-a"]), (1, 2, false));
         // Counted again with nothing stored since, it is the same question.
         assert_eq!(after(&["+a", "~2", "~2", "~2 +c", "-a"]), (1, 1, false));
+        // With something removed since, it is another one.
+        assert_eq!(after(&["+a +b", "", "~2", "-a"]), (1, 1, false));
+        assert_eq!(after(&["+a +b", "", "~2", "-a", "~4"]), (0, 1, false));
     }
 
     #[test]
