@@ -568,7 +568,7 @@ fn run(steps: &[(Step, bool)], world: &mut World) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8000, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
     /// Exact is equal to the truth, bounds hold it, a size that is right is not doubted, and nothing is told before proof.
     #[test]
     fn what_is_claimed_is_true(
