@@ -4,7 +4,7 @@
 //! summed inputs. Each result carries where it came from, so that `/debug` and the labels of our own families can
 //! say it. Where an input is missing the result is `None`, and [`Fill::Unknown`] says which.
 
-use crate::events::resident::{Peers, Resident, Shown, chunk_bytes, resident, stream_of};
+use crate::events::resident::{Peers, Resident, Shown, chunk_bytes, is_stored_throughout, resident, stream_of};
 use crate::model::{Engine, Fact, Quotient, Residency, Size, SizeSource, Slots, Snapshot, Tier, ratio};
 use crate::settings::{HostFacts, Settings, Stream};
 use crate::share::{Withheld, share};
@@ -250,7 +250,7 @@ fn per_token(engine: &Engine, settings: &Settings, stream: Option<&Stream>) -> O
     };
     let stored = || stored_per_token(engine, ram?).map(method("stored"));
     let events = || {
-        let chunk = chunk_bytes(ram?).or(stream?.chunk.filter(|chunk| chunk.exact).map(|chunk| chunk.bytes));
+        let chunk = chunk_bytes(engine, ram?).or(stream?.chunk.filter(|chunk| chunk.exact).map(|chunk| chunk.bytes));
         ratio(chunk?, stream?.chunk_tokens?).map(method("events"))
     };
     let loaded = || loaded_per_token(engine, ram?).map(method("loaded"));
@@ -271,11 +271,11 @@ fn loaded_per_token(engine: &Engine, ram: &Tier) -> Option<f64> {
     ratio(ram.transfers.reloaded_bytes?.value, tokens.value).filter(|bytes| undisturbed && *bytes > 0.0)
 }
 
-/// Stored bytes ÷ tokens of the slots handed out: only while each slot handed out was filled by one store.
+/// Stored bytes ÷ tokens of the slots handed out: only while each slot handed out was filled by one store. While one is under
+/// way the quotient would be too low.
 fn stored_per_token(engine: &Engine, ram: &Tier) -> Option<f64> {
     let slots = ram.slots?;
-    let alike = engine.several_groups.is_none() && !ram.doubtful;
-    let undisturbed = alike && ram.refusals == 0.0 && ram.promoted.is_none_or(|promoted| promoted.value == 0.0);
+    let undisturbed = engine.several_groups.is_none() && is_stored_throughout(engine, ram);
     let tokens = slots.allocated?.value * engine.block_tokens?.value * slots.blocks_per_slot?.value;
     ratio(ram.transfers.stored_bytes?.value, tokens).filter(|bytes| undisturbed && *bytes > 0.0)
 }

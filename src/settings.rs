@@ -85,6 +85,8 @@ pub struct ChunkBytes {
     pub bytes: f64,
     /// Counted to the last byte, or stated by the engine; else an estimate from numbers of different moments.
     pub exact: bool,
+    /// By what the page alone says: so it is not too large, and a size has room for no fewer chunks.
+    pub by_page: bool,
 }
 
 /// The shared-memory mount that is looked at, whether or not it is the engine's.

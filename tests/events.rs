@@ -109,6 +109,7 @@ fn a_sample_of_the_chunks_predicts_too_and_counts_stay_exact() {
     let calls = truth("r16");
     for (halvings, most) in [(2, 0.04), (3, 0.04)] {
         let mut fold = Fold::new(false, PLENTY);
+        fold = fold.drawn(0);
         fold.sample(halvings);
         let view = folded(&messages("r16/stream.bin.gz"), &mut fold, |batch, view| {
             assert!(view.bounds.is_exact());

@@ -415,7 +415,7 @@ fn with_stream(one: &str, two: &str) -> Result {
             rank: 0,
             bounds,
             several_groups: false,
-            chunk: Some(ChunkBytes { bytes: 1_048_576.0, exact: true }),
+            chunk: Some(ChunkBytes { bytes: 1_048_576.0, exact: true, by_page: true }),
             chunk_tokens: None,
             most: 2,
             evicts_at: None,

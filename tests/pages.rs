@@ -384,7 +384,7 @@ fn events_of_several_groups_show_a_hybrid_model_and_tell_no_bytes() {
                 rank: 0,
                 bounds,
                 several_groups,
-                chunk: Some(ChunkBytes { bytes: 100.0, exact: true }),
+                chunk: Some(ChunkBytes { bytes: 100.0, exact: true, by_page: true }),
                 chunk_tokens: None,
                 most: 0,
                 evicts_at: None,

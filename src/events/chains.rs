@@ -12,7 +12,7 @@
 //! A sample of the chunks, chosen by their hash, is as good as all of them: each block in the pool knows the nearest
 //! sampled chunk before it.
 
-use super::identity::{Key, Map, Sampling, map_bytes, vec_bytes};
+use super::identity::{Key, Map, Sampling, fit, vec_bytes};
 use super::ranks::Ranks;
 
 /// No such place in the list, or in the table of nodes.
@@ -25,6 +25,12 @@ struct Link {
     check: u32,
 }
 
+/// Chunks that are passed over in search of one that is kept.
+const LONGEST_WAY: usize = 64;
+
+/// With fewer nodes than this none are given back.
+const FEWEST_NODES: usize = 1024;
+
 const NO_LINK: Link = Link { node: NOWHERE, check: 0 };
 
 /// A sampled chunk.
@@ -34,7 +40,7 @@ struct Node {
     before: Link,
     place: u32,
     /// Batch of its last use.
-    used: u32,
+    used: u64,
 }
 
 /// A block in the GPU pool.
@@ -74,7 +80,7 @@ pub(super) struct Chains {
     numbers: Map<u32>,
     order: Ranks<u32>,
     used: Vec<u32>,
-    batch: u32,
+    batch: u64,
     sampling: Sampling,
     /// Blocks that entered the pool, and the same number as the sample makes it.
     pub(super) entered: u64,
@@ -91,11 +97,11 @@ impl Chains {
         in_tier: impl Fn(Key) -> bool,
         mut count: impl FnMut(Use),
     ) {
-        let before = parent.map(|parent| self.pool.get(&parent).map(|block| (block.nearest, block.depth)));
+        let before = parent.map(|parent| self.pool.get(parent).map(|block| (block.nearest, block.depth)));
         let (mut nearest, mut depth) = before.map_or((NO_LINK, 0), |known| known.unwrap_or((NO_LINK, NOWHERE)));
         for key in keys {
             // Announced again though it is there: no miss.
-            if let Some(block) = self.pool.get(&key) {
+            if let Some(block) = self.pool.get(key) {
                 (nearest, depth) = (block.nearest, if block.depth == 0 { NOWHERE } else { block.depth });
                 continue;
             }
@@ -109,7 +115,7 @@ impl Chains {
                 let distance = self.distance(node);
                 nearest = Link { node, check: key as u32 };
                 if in_tier(key) {
-                    self.used.push(node);
+                    self.note_use(node);
                     count(found(distance, known_depth));
                 } else {
                     asked = Asked::Pending(distance);
@@ -121,7 +127,7 @@ impl Chains {
 
     /// A block left the pool.
     pub(super) fn left(&mut self, key: Key) {
-        if let Some(Block { asked: Asked::Pending(_), .. }) = self.pool.remove(&key) {
+        if let Some(Block { asked: Asked::Pending(_), .. }) = self.pool.remove(key) {
             self.release(key);
         }
     }
@@ -130,7 +136,7 @@ impl Chains {
     pub(super) fn cleared(&mut self) {
         let pool = std::mem::take(&mut self.pool);
         let pending = pool.iter().filter(|(_, block)| block.asked != Asked::Done);
-        pending.for_each(|(key, _)| self.release(*key));
+        pending.for_each(|(key, _)| self.release(key));
     }
 
     /// The tier stored a chunk. A use, if the pool had missed it; then it is returned.
@@ -139,34 +145,41 @@ impl Chains {
             return None;
         }
         let node = self.node(key, NO_LINK);
-        self.used.push(node);
-        let block = self.pool.get_mut(&key)?;
+        self.note_use(node);
+        let block = self.pool.get_mut(key)?;
         match std::mem::replace(&mut block.asked, Asked::Done) {
             Asked::Pending(distance) => Some(found(distance, block.depth)),
             Asked::Done => None,
         }
     }
 
-    /// The tier was emptied before the batch of that number: what was used earlier is gone in a tier of any size.
-    pub(super) fn emptied(&mut self, before: u32) {
+    /// The tier was emptied before the batch of that number: what was used earlier is gone in a tier of any size. It stands
+    /// behind all others.
+    pub(super) fn emptied(&mut self, before: u64) {
         self.end();
-        for number in 0..self.nodes.len() as u32 {
-            let Node { key, place, used, .. } = self.nodes[number as usize];
-            if place != NOWHERE && used < before {
-                self.unplace(number);
-                self.release(key);
-            }
+        while let Some(number) = self.order.oldest().filter(|number| self.nodes[*number as usize].used < before) {
+            self.unplace(number);
+            self.release(self.nodes[number as usize].key);
         }
+        self.fit();
     }
 
     /// A batch begins.
     pub(super) fn begin(&mut self) {
-        self.batch = self.batch.wrapping_add(1);
+        self.batch += 1;
     }
 
     /// Number of the batch at hand.
-    pub(super) fn batch(&self) -> u32 {
+    pub(super) fn batch(&self) -> u64 {
         self.batch
+    }
+
+    /// Uses are put in order together, but for those of a batch that names the same chunks again and again.
+    fn note_use(&mut self, node: u32) {
+        self.used.push(node);
+        if self.used.len() > 2 * self.numbers.len() + FEWEST_NODES {
+            self.end();
+        }
     }
 
     /// Ends the batch: every chunk used in it, and all before it in its prompt, move to the front.
@@ -174,7 +187,9 @@ impl Chains {
         let mut used = std::mem::take(&mut self.used);
         used.drain(..).rev().for_each(|last| self.refresh(last));
         self.used = used;
+        fit(&mut self.used);
         self.settle();
+        self.fit();
     }
 
     /// Walks from a chunk to the head of its prompt, up to where this batch has been already.
@@ -200,7 +215,10 @@ impl Chains {
 
     fn settle(&mut self) {
         let nodes = &mut self.nodes;
-        self.order.settle(|number, place| nodes[number as usize].place = place);
+        self.order.settle(|number, place| {
+            nodes[number as usize].place = place;
+            number
+        });
     }
 
     /// Chunks in the list, by what they stand for.
@@ -210,6 +228,7 @@ impl Chains {
 
     /// Forgets what lies deeper than `most` chunks.
     pub(super) fn trim(&mut self, most: u64) {
+        self.end();
         while self.reach() > most {
             let Some(number) = self.order.pop_oldest() else { break };
             let node = &mut self.nodes[number as usize];
@@ -220,28 +239,79 @@ impl Chains {
         self.settle();
     }
 
-    /// Keeps only the chunks of this sampling.
+    /// Keeps only the chunks of this sampling, which is a coarser one by half.
     pub(super) fn sample(&mut self, sampling: Sampling) {
+        self.end();
         self.sampling = sampling;
         for number in 0..self.nodes.len() {
             self.nodes[number].before = self.nearest_kept(self.nodes[number].before);
         }
         let mut pool = std::mem::take(&mut self.pool);
-        for (key, block) in &mut pool {
+        for (key, block) in pool.iter_mut() {
             block.nearest = self.nearest_kept(block.nearest);
-            if !sampling.takes(*key) {
+            if !sampling.takes(key) {
                 block.asked = Asked::Done;
             }
         }
         self.pool = pool;
-        let dropped: Vec<u32> =
-            self.numbers.iter().filter(|(key, _)| !sampling.takes(**key)).map(|(_, number)| *number).collect();
-        for number in dropped {
-            self.unplace(number);
-            self.release(self.nodes[number as usize].key);
+        for number in 0..self.nodes.len() as u32 {
+            let key = self.nodes[number as usize].key;
+            if self.numbers.get(key) == Some(&number) && !sampling.takes(key) {
+                self.unplace(number);
+                self.release(key);
+            }
         }
+        self.renumber();
+    }
+
+    /// Begins anew with this sampling. The pool's blocks are known on; what was asked of the tier when they entered it is not.
+    pub(super) fn begin_anew(&mut self, sampling: Sampling) {
+        let mut pool = std::mem::take(&mut self.pool);
+        for (_, block) in pool.iter_mut() {
+            (block.nearest, block.asked) = (NO_LINK, Asked::Done);
+        }
+        let Chains { batch, entered, entered_sampled, .. } = *self;
+        *self = Chains { pool, batch, sampling, entered, entered_sampled, ..Chains::default() };
+    }
+
+    /// Gives memory back that is mostly free. That costs a look through nodes and pool, so the nodes have to be worth it.
+    fn fit(&mut self) {
+        self.pool.fit();
+        let places = self.nodes.capacity();
+        if places >= FEWEST_NODES && self.numbers.len() * 8 <= places && self.pool.places() <= places * 4 {
+            self.renumber();
+        }
+    }
+
+    /// Numbers the nodes anew, so that none is free.
+    fn renumber(&mut self) {
+        let mut now = vec![NOWHERE; self.nodes.len()];
+        let mut kept = 0;
+        for number in 0..self.nodes.len() {
+            let node = self.nodes[number];
+            if self.numbers.get(node.key) == Some(&(number as u32)) {
+                now[number] = kept;
+                self.nodes[kept as usize] = node;
+                self.numbers.insert(node.key, kept);
+                kept += 1;
+            }
+        }
+        let moved = |link: Link| match now.get(link.node as usize) {
+            Some(node) if *node != NOWHERE => Link { node: *node, ..link },
+            _ => NO_LINK,
+        };
+        self.nodes.truncate(kept as usize);
+        self.nodes.iter_mut().for_each(|node| node.before = moved(node.before));
+        self.pool.iter_mut().for_each(|(_, block)| block.nearest = moved(block.nearest));
         let nodes = &mut self.nodes;
-        self.order.compact(|number, place| nodes[number as usize].place = place);
+        self.order.compact(|number, place| {
+            let number = now[number as usize];
+            nodes[number as usize].place = place;
+            number
+        });
+        fit(&mut self.nodes);
+        self.numbers.fit();
+        self.free = Vec::new();
     }
 
     /// Chunks that are followed.
@@ -250,8 +320,8 @@ impl Chains {
     }
 
     fn nearest_kept(&self, mut link: Link) -> Link {
-        // A prompt does not come back to itself; should the wire say so, this ends all the same.
-        for _ in 0..=self.nodes.len() {
+        // Every other chunk is kept, so a long way without one is a prompt that comes back to itself, as only the wire can say.
+        for _ in 0..LONGEST_WAY {
             match self.nodes.get(link.node as usize).filter(|node| node.key as u32 == link.check) {
                 Some(node) if !self.sampling.takes(node.key) => link = node.before,
                 Some(_) => return link,
@@ -263,13 +333,13 @@ impl Chains {
 
     /// The node of a chunk, made where there is none, after `before` where that is known.
     fn node(&mut self, key: Key, before: Link) -> u32 {
-        if let Some(number) = self.numbers.get(&key) {
+        if let Some(number) = self.numbers.get(key) {
             if before.node != NOWHERE && before.node != *number {
                 self.nodes[*number as usize].before = before;
             }
             return *number;
         }
-        let node = Node { key, before, place: NOWHERE, used: self.batch.wrapping_sub(1) };
+        let node = Node { key, before, place: NOWHERE, used: self.batch.saturating_sub(1) };
         let number = self.free.pop().unwrap_or(self.nodes.len() as u32);
         match self.nodes.get_mut(number as usize) {
             Some(free) => *free = node,
@@ -288,12 +358,12 @@ impl Chains {
 
     /// Lets a node go, unless it has a place in the list.
     fn release(&mut self, key: Key) {
-        let Some(number) = self.numbers.get(&key).copied() else { return };
+        let Some(number) = self.numbers.get(key).copied() else { return };
         let node = &mut self.nodes[number as usize];
         if node.place == NOWHERE {
             // No link to it fits any more.
             node.key = !key;
-            self.numbers.remove(&key);
+            self.numbers.remove(key);
             self.free.push(number);
         }
     }
@@ -306,16 +376,16 @@ impl Chains {
 
     /// Bytes of the pool's blocks. Sampling does not make them fewer.
     pub(super) fn pool_bytes(&self, more: usize) -> usize {
-        map_bytes(&self.pool, more)
+        self.pool.bytes(more)
     }
 
     pub(super) fn bytes(&self, more: usize) -> usize {
         self.pool_bytes(more)
-            + map_bytes(&self.numbers, more)
+            + self.numbers.bytes(more)
             // Free nodes are used before new ones are made.
             + vec_bytes(&self.nodes, more.saturating_sub(self.free.len()))
             + vec_bytes(&self.free, 0)
-            + vec_bytes(&self.used, 0)
+            + vec_bytes(&self.used, more)
             + self.order.bytes(2 * more)
     }
 }
@@ -419,7 +489,7 @@ mod tests {
         // 1 after 2, which is after 1.
         story.chains.entered(Some(2), [1].into_iter(), |_| true, |_| {});
         story.chains.end();
-        story.chains.sample(Sampling::one_in(4));
+        story.chains.sample(Sampling::default().one_in(1));
         story.chains.end();
     }
 

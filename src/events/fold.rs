@@ -1,9 +1,18 @@
 //! All that one engine's events tell, folded batch by batch: residency, evictions, and what other sizes would do.
 //! Pure: its clock is the batches' own time, so a recorded stream can be folded at any speed.
+//!
+//! Every table that a peer can make grow is an identity's: chunks, ghosts, the pool's blocks, the list of last uses. They share
+//! a budget of bytes really allocated. Before each few identities there has to be room for them; where there is none, what is of no
+//! use goes first, then every other identity. Media, groups, ranks and names of adapters make no tables: a group is part of the
+//! identity, and of the others one value is kept, or none.
+//!
+//! Once there is room again, more identities are kept. Of those that were not kept before nothing is known but their number.
+//! So counts stay exact all the while, and the list of last uses, from which other sizes are told, begins anew: nothing is
+//! predicted until it looks back over a whole tier, and what had been evicted before is not seen to come again.
 
 use super::chains::Chains;
 use super::ghosts::Ghosts;
-use super::identity::{Sampling, key};
+use super::identity::{Sampling, draw, key};
 use super::residency::{Bounds, Emptied, Reset, Residency, Slots};
 use super::sizing::Gauge;
 use super::wire::{Batch, Event, Medium};
@@ -13,8 +22,16 @@ pub const AGES: [f64; 12] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0,
 
 /// How far beyond the fullest that the tier was seen anything is of use: the largest size that is told of.
 const REACH: u64 = 4;
-/// With so few chunks followed, following fewer gains nothing.
-const FEWEST: usize = 64;
+/// Identities for which room is made at a time.
+const AT_ONCE: usize = 256;
+/// More are kept again once they would take so small a part of the budget: then it takes a while until fewer are kept again.
+const ROOMY: usize = 4;
+/// Bytes of an identity in all tables together, as far as it goes.
+const EACH: usize = 256;
+/// A sample of so few says nothing of how many there are.
+const TOO_FEW: u64 = 16;
+/// Budgets beyond this are of no use: places in tables are counted with 32 bits.
+const LARGEST: usize = 16 << 30;
 /// Below this many chunks nothing is forgotten for want of use.
 const SMALL: u64 = 4096;
 
@@ -97,6 +114,8 @@ pub struct Fold {
     chains: Chains,
     view: View,
     sampling: Sampling,
+    /// Halvings that are wanted, however much room there is.
+    finest: u32,
     budget: usize,
     group: Option<u32>,
     /// Hashes of one chunk, where events describe their chunks.
@@ -104,7 +123,7 @@ pub struct Fold {
     /// Greatest number that divides the depth of every chunk: the blocks of one.
     chunk_blocks: u32,
     block_tokens: u32,
-    clear_batch: u32,
+    clear_batch: u64,
     peak: u64,
 }
 
@@ -114,20 +133,29 @@ impl Fold {
     pub fn new(late: bool, budget: usize) -> Fold {
         let mut view = View { from_start: !late, one_in: 1, ..View::default() };
         view.gauge.whole = !late;
-        Fold {
+        let fold = Fold {
             residency: Residency::new(late),
             ghosts: Ghosts::default(),
             chains: Chains::default(),
             view,
             sampling: Sampling::default(),
-            budget,
+            finest: 0,
+            budget: budget.min(LARGEST),
             group: None,
             chunk_hashes: 1,
             chunk_blocks: 0,
             block_tokens: 0,
             clear_batch: 0,
             peak: 0,
-        }
+        };
+        fold.drawn(draw())
+    }
+
+    /// The same, with samples of this draw: to be repeated.
+    #[must_use]
+    pub fn drawn(mut self, draw: u64) -> Fold {
+        self.set_sampling(Sampling::drawn(draw));
+        self
     }
 
     /// Which fold this is of those of its endpoint.
@@ -135,9 +163,16 @@ impl Fold {
         self.view.fold
     }
 
-    /// Keeps one in 2^`halvings` identities from now on.
+    /// Keeps one in 2^`halvings` identities from now on, or fewer where there is no room.
     pub fn sample(&mut self, halvings: u32) {
-        self.resample(Sampling::one_in(halvings));
+        self.finest = halvings;
+        if halvings < self.sampling.halvings() {
+            self.keep_more(self.sampling.one_in(halvings));
+        }
+        while self.sampling.halvings() < halvings {
+            let Some(coarser) = self.sampling.halved() else { return };
+            self.set_sampling(coarser);
+        }
     }
 
     /// What is known now.
@@ -198,7 +233,7 @@ impl Fold {
 
     /// Takes in the next batch.
     pub fn apply(&mut self, batch: &Batch) {
-        self.make_room(batch.len());
+        self.use_room();
         (self.view.at, self.view.rank) = (batch.at, batch.rank);
         self.view.began.get_or_insert(batch.at);
         let clears = batch.events.contains(&Event::Cleared);
@@ -229,8 +264,12 @@ impl Fold {
             Event::Stored { medium: Medium::Gpu, group, hashes, parent, block_tokens } => {
                 self.note_group(*group);
                 self.block_tokens = self.block_tokens.max(*block_tokens);
-                let keys = batch.hashes(hashes).iter().map(|hash| key(*group, *hash));
-                self.entered(parent.map(|hash| key(*group, hash)), keys);
+                let mut parent = parent.map(|hash| key(*group, hash));
+                for hashes in batch.hashes(hashes).chunks(AT_ONCE) {
+                    self.make_room(hashes.len());
+                    self.entered(parent, hashes.iter().map(|hash| key(*group, *hash)));
+                    parent = hashes.last().map(|hash| key(*group, *hash));
+                }
             }
             Event::Removed { medium: Medium::Gpu, group, hashes } => {
                 batch.hashes(hashes).iter().for_each(|hash| self.chains.left(key(*group, *hash)));
@@ -239,12 +278,21 @@ impl Fold {
                 let hashes = batch.hashes(hashes);
                 // An event that describes its blocks is one chunk, known by its last block.
                 self.chunk_hashes = if *block_tokens > 0 { hashes.len().max(1) } else { 1 };
-                hashes.chunks(self.chunk_hashes).for_each(|chunk| self.stored(*group, chunk));
+                self.chunks(*group, hashes, Fold::stored);
             }
             Event::Removed { medium: Medium::Ram, group, hashes } => {
-                batch.hashes(hashes).chunks(self.chunk_hashes).for_each(|chunk| self.removed(*group, chunk));
+                self.chunks(*group, batch.hashes(hashes), Fold::removed);
             }
             Event::Stored { medium: Medium::Other, .. } | Event::Removed { medium: Medium::Other, .. } => {}
+        }
+    }
+
+    /// Tells of each chunk of these hashes.
+    fn chunks(&mut self, group: u32, hashes: &[u64], tell: impl Fn(&mut Fold, u64)) {
+        for hashes in hashes.chunks(self.chunk_hashes.saturating_mul(AT_ONCE)) {
+            self.make_room(hashes.len().div_ceil(self.chunk_hashes));
+            let last = hashes.chunks(self.chunk_hashes).filter_map(<[u64]>::last);
+            last.for_each(|hash| tell(self, key(group, *hash)));
         }
     }
 
@@ -269,9 +317,7 @@ impl Fold {
         );
     }
 
-    fn stored(&mut self, group: u32, chunk: &[u64]) {
-        let Some(hash) = chunk.last() else { return };
-        let key = key(group, *hash);
+    fn stored(&mut self, key: u64) {
         self.view.stored += 1;
         let effect = self.residency.stored(key);
         if let Some(when) = effect.emptied {
@@ -291,9 +337,7 @@ impl Fold {
         }
     }
 
-    fn removed(&mut self, group: u32, chunk: &[u64]) {
-        let Some(hash) = chunk.last() else { return };
-        let key = key(group, *hash);
+    fn removed(&mut self, key: u64) {
         self.view.evicted += 1;
         if let Some(age) = self.residency.removed(key).age {
             self.view.ages.observe(age, self.sampling.weight() as f64);
@@ -305,26 +349,57 @@ impl Fold {
         self.ghosts.clear();
         self.chains.emptied(if when == Emptied::AtBorder { self.clear_batch } else { self.chains.batch() });
         self.view.gauge.whole = true;
+        self.peak = 0;
     }
 
     /// Room for so many more identities: what is of no use goes first, then every other one.
     fn make_room(&mut self, more: usize) {
-        if self.bytes_with(more) > self.budget {
-            let most = (self.peak * REACH).max(SMALL);
-            self.ghosts.trim(most);
-            self.chains.trim(most);
+        if self.bytes_with(more) <= self.budget {
+            return;
         }
+        let most = (self.peak * REACH).max(SMALL);
+        self.ghosts.trim(most);
+        self.chains.trim(most);
         // More blocks than any pool has: the engine does not say which ones leave it.
         if self.chains.pool_bytes(more) > self.budget / 2 {
             self.chains.cleared();
         }
-        while self.bytes_with(more) > self.budget && self.chains.len() > FEWEST {
-            let Some(sampling) = self.sampling.halved() else { return };
-            self.resample(sampling);
+        while self.bytes_with(more) > self.budget
+            && let Some(coarser) = self.sampling.halved()
+        {
+            self.set_sampling(coarser);
         }
     }
 
-    fn resample(&mut self, sampling: Sampling) {
+    /// Keeps more identities again where they take a small part of the budget only.
+    fn use_room(&mut self) {
+        if self.sampling.halvings() <= self.finest {
+            return;
+        }
+        let finer = (self.finest..self.sampling.halvings()).map(|halvings| self.sampling.one_in(halvings));
+        if let Some(finer) = finer.into_iter().find(|finer| self.would_take(*finer) <= self.budget / ROOMY) {
+            self.keep_more(finer);
+        }
+    }
+
+    /// Bytes of all identities with that sampling, by what the present one shows.
+    fn would_take(&self, finer: Sampling) -> usize {
+        let scaled = |kept: usize| (kept as u64 + TOO_FEW).saturating_mul(self.sampling.weight() / finer.weight());
+        let all =
+            (self.residency.bounds().possible / finer.weight()).max(scaled(self.ghosts.len() + self.chains.len()));
+        self.chains.pool_bytes(0).saturating_add(usize::try_from(all).unwrap_or(usize::MAX).saturating_mul(EACH))
+    }
+
+    fn keep_more(&mut self, finer: Sampling) {
+        self.sampling = finer;
+        self.residency.sample(finer);
+        self.ghosts.begin_anew(finer);
+        self.chains.begin_anew(finer);
+        self.view.gauge.whole = false;
+        self.view.gauge.begun += 1;
+    }
+
+    fn set_sampling(&mut self, sampling: Sampling) {
         self.sampling = sampling;
         self.residency.sample(sampling);
         self.ghosts.sample(sampling);
@@ -344,6 +419,11 @@ impl Fold {
 fn common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod sampling;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 //! The tier evicts the chunk whose last use is longest ago, so a chunk that is wanted again after `d` later evictions
 //! would have been a hit in a tier that is larger by more than `d` chunks.
 
-use super::identity::{Key, Map, Sampling, map_bytes};
+use super::identity::{Key, Map, Sampling};
 use super::ranks::Ranks;
 
 /// Evicted chunks.
@@ -22,13 +22,14 @@ impl Ghosts {
             if let Some(before) = self.places.insert(key, place) {
                 self.order.remove(before);
             }
+            self.settle();
         }
     }
 
     /// The chunk is stored again: how many chunks were evicted after it and are still out, itself included. `None`
     /// where it was never evicted.
     pub(super) fn returned(&mut self, key: Key) -> Option<u64> {
-        let place = self.places.remove(&key)?;
+        let place = self.places.remove(key)?;
         let depth = self.order.newer(place) as u64 * self.sampling.weight() + 1;
         self.order.remove(place);
         Some(depth)
@@ -43,23 +44,26 @@ impl Ghosts {
     pub(super) fn trim(&mut self, most: u64) {
         while self.order.len() as u64 * self.sampling.weight() > most {
             let Some(key) = self.order.pop_oldest() else { break };
-            self.places.remove(&key);
+            self.places.remove(key);
         }
         self.settle();
+        self.places.fit();
     }
 
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         let places = &mut self.places;
         self.order.settle(|key, place| {
             places.insert(key, place);
+            key
         });
     }
 
+    /// Keeps only the chunks of this sampling, which is a coarser one.
     pub(super) fn sample(&mut self, sampling: Sampling) {
         self.sampling = sampling;
         let order = &mut self.order;
         self.places.retain(|key, place| {
-            let kept = sampling.takes(*key);
+            let kept = sampling.takes(key);
             if !kept {
                 order.remove(*place);
             }
@@ -68,10 +72,20 @@ impl Ghosts {
         let places = &mut self.places;
         self.order.compact(|key, place| {
             places.insert(key, place);
+            key
         });
     }
 
+    /// Begins anew with this sampling.
+    pub(super) fn begin_anew(&mut self, sampling: Sampling) {
+        *self = Ghosts { sampling, ..Ghosts::default() };
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
     pub(super) fn bytes(&self, more: usize) -> usize {
-        map_bytes(&self.places, more) + self.order.bytes(more)
+        self.places.bytes(more) + self.order.bytes(more)
     }
 }

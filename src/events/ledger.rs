@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::fold::{Doubt, View};
 use super::resets::Resets;
-use super::resident::{Peers, chunk_bytes};
+use super::resident::{Peers, chunk_bytes, counted};
 use super::sizing::{Gauge, Mark, Prediction, Window};
 use super::{Resident, Status};
 use crate::model::{Engine, EngineId, ratio};
@@ -45,6 +45,13 @@ struct Account {
     still: Option<Counted>,
     /// What both had counted at rest, from where on they have to agree.
     rest: Option<Counted>,
+    /// The same, but for that the stream is yet to go on without a loss; and after so many batches.
+    surplus: Option<(Counted, u64)>,
+    /// Bytes of a chunk by what both had counted at rest, after so many batches.
+    quotient: Option<(f64, u64)>,
+    /// Bytes of a chunk by the slots that the page counts, how many those were first, and whether others bear it out.
+    slots: Option<(f64, f64)>,
+    by_slots: Option<f64>,
     /// Times that the stream had lost batches by then: what was counted before is no measure for what comes after.
     losses: u64,
     /// Since when they have counted as at the last scrape.
@@ -214,7 +221,7 @@ impl Account {
             *self = Account { fold: self.fold, fell: true, outlived, ..Account::default() };
         }
         if std::mem::replace(&mut self.losses, view.losses) != view.losses {
-            (self.first, self.still, self.rest) = (None, None, None);
+            (self.first, self.still, self.rest, self.surplus, self.quotient) = (None, None, None, None, None);
         }
         let origin = if view.from_start { Counted::default() } else { now };
         let first = *self.first.get_or_insert(origin);
@@ -228,15 +235,18 @@ impl Account {
         let still = time - self.unchanged >= SETTLED && storing == 0.0;
         // Where promotions are not counted the stream tells of more than the page.
         let still = still && !tier.promotions_unseen;
-        self.learn_chunk(chunk_bytes(tier), first, now, still);
-        // What the page alone has counted by then is nothing that the stream will announce: a store that failed, say. A page
-        // may well be behind at rest, until the engine's next step.
-        if still && time - self.unchanged >= AT_REST && self.page_is_ahead(now) {
-            self.rest = Some(now);
+        self.learn_by_slots(counted(tier), now, still);
+        self.learn_chunk(chunk_bytes(engine, tier), first, now, still, status.batches);
+        if still && time - self.unchanged >= AT_REST {
+            self.note_rest(now, status.batches);
         }
         // Without the stores under way nobody can tell a tier that is full from one that is smaller.
         if let Some(storing) = tier.storing {
-            self.evictions.note(view, resident, storing.value, time);
+            // Nor without knowing that no batch is missing, which would have told of chunks that are there.
+            let is_whole = self.since_rest(view).is_some();
+            let told =
+                |resident: &Resident| resident.chunk.is_none_or(|chunk| !chunk.exact) || resident.exact && is_whole;
+            self.evictions.note(view, resident.filter(told), storing.value, time);
         }
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
             self.begin_window(view);
@@ -250,6 +260,27 @@ impl Account {
         let unmet = (self.first.is_none() && view.from_start && !self.fell).then(Counted::default);
         let rest = self.rest.or(self.beginning()).or(unmet).filter(|_| self.losses == view.losses)?;
         Some(SinceRest { page_bytes: rest.bytes, chunks: view.stored as f64 - rest.chunks })
+    }
+
+    /// What the page alone has counted at rest is either nothing that the stream will ever announce (a store that failed, say)
+    /// or a batch that was lost, of which the next one tells. So it is put down to the former once both have gone on, without
+    /// a loss, and are as far apart as before. A page may well be behind at rest, until the engine's next step.
+    fn note_rest(&mut self, now: Counted, batches: u64) {
+        if !self.page_is_ahead(now) {
+            self.surplus = None;
+            return;
+        }
+        match self.surplus {
+            Some((_, at)) if at == batches => {}
+            Some((then, _)) if self.is_as_far_apart(then, now) => (self.rest, self.surplus) = (Some(now), None),
+            _ => self.surplus = Some((now, batches)),
+        }
+    }
+
+    fn is_as_far_apart(&self, then: Counted, now: Counted) -> bool {
+        let (bytes, chunks) = (now.bytes - then.bytes, now.chunks - then.chunks);
+        let chunk = self.chunk.filter(|chunk| chunk.exact);
+        bytes == 0.0 && chunks == 0.0 || chunk.is_some_and(|chunk| bytes == chunks * chunk.bytes)
     }
 
     fn page_is_ahead(&self, now: Counted) -> bool {
@@ -292,26 +323,40 @@ impl Account {
         !view.from_start || view.stored as f64 * chunk > bytes * 1.1 + ENOUGH * chunk
     }
 
+    /// Stores that a reset gave up make the quotient too low, by less with each further slot. So it is right once it stays
+    /// the same while more are handed out; and where the stream has told of as many chunks as slots were, at rest.
+    fn learn_by_slots(&mut self, counted: Option<(f64, f64)>, now: Counted, still: bool) {
+        let Some((bytes, slots)) = counted else { return };
+        let (_, before) = *self.slots.insert(self.slots.filter(|(known, _)| *known == bytes).unwrap_or((bytes, slots)));
+        let are_all_told = still && self.beginning().is_some() && now.chunks == slots && slots >= ENOUGH;
+        if slots - before >= ENOUGH || are_all_told {
+            self.by_slots = Some(bytes);
+        }
+    }
+
     /// The page's own figure wins, and is kept. Bytes and chunks are not counted at the same moment, so their quotient
-    /// is exact only between two times at which both stood still; else it is an estimate, and is taken anew as it
-    /// rests on more.
-    fn learn_chunk(&mut self, stated: Option<f64>, first: Counted, now: Counted, still: bool) {
+    /// is exact only between two times at which both stood still, and once a further batch shows that none was lost by then;
+    /// else it is an estimate, and is taken anew as it rests on more.
+    fn learn_chunk(&mut self, stated: Option<f64>, first: Counted, now: Counted, still: bool, batches: u64) {
         self.stated = stated.or(self.stated);
-        let exactly = |bytes| ChunkBytes { bytes, exact: true };
+        let exactly = |by_page| move |bytes| ChunkBytes { bytes, exact: true, by_page };
         let between = |from: Counted| {
             ratio(now.bytes - from.bytes, now.chunks - from.chunks)
                 .filter(|bytes| now.chunks - from.chunks >= ENOUGH && *bytes > 0.0)
         };
         let whole = |from| between(from).filter(|bytes| still && bytes.fract() == 0.0);
         let at_rest = self.still.and_then(whole).or_else(|| self.beginning().and_then(whole));
+        let shown = self.quotient.take_if(|(_, at)| *at != batches).map(|(bytes, _)| bytes);
+        self.quotient = at_rest.map(|bytes| (bytes, batches)).or(self.quotient);
         if still {
             self.still = Some(now);
         }
         let known = self.chunk.filter(|chunk| chunk.exact);
-        let estimate = || between(first).map(|bytes| ChunkBytes { bytes, exact: false });
+        let estimate = || between(first).map(|bytes| ChunkBytes { bytes, exact: false, by_page: false });
         // What the stream has missed makes it larger, and nothing makes it smaller.
-        let counted = known.map(|chunk| chunk.bytes).into_iter().chain(at_rest).reduce(f64::min);
-        self.chunk = self.stated.or(counted).map(exactly).or_else(estimate).or(self.chunk);
+        let counted = known.map(|chunk| chunk.bytes).into_iter().chain(shown).reduce(f64::min);
+        let by_page = self.stated.or(self.by_slots).map(exactly(true));
+        self.chunk = by_page.or_else(|| counted.map(exactly(false))).or_else(estimate).or(self.chunk);
     }
 
     /// A whole number, since bytes of a chunk that were only reckoned would let it fall.
@@ -404,7 +449,7 @@ mod tests {
 
     /// A stream that leaves nothing open, of chunks of 100 bytes.
     fn stream(bounds: Bounds) -> Stream {
-        let chunk = Some(ChunkBytes { bytes: 100.0, exact: true });
+        let chunk = Some(ChunkBytes { bytes: 100.0, exact: true, by_page: true });
         Stream {
             rank: 0,
             bounds,
@@ -552,15 +597,44 @@ mod tests {
             ledger.note(&engine, &told, None, LIMITS, time);
             assert_eq!(since(&ledger, &told), begun, "{bytes} at {time}");
         }
-        // Ahead by two, which is a step's work at first, and a fact after ten seconds.
-        let mut engine = engine_at_rest(2200.0);
-        engine.tiers[0].slots = Some(slots_of_100_bytes());
-        for (time, expected) in
-            [(21.0, begun), (30.0, begun), (32.0, Some(SinceRest { page_bytes: 2200.0, chunks: 0.0 }))]
-        {
-            ledger.note(&engine, &told, None, LIMITS, time);
-            assert_eq!(since(&ledger, &told), expected, "{time}");
+        // Ahead by two: a step's work at first, after ten seconds a store that failed or a batch that was lost.
+        let mut after = |told: &Arc<Status>, bytes: f64, time: f64| {
+            let mut engine = engine_at_rest(bytes);
+            engine.tiers[0].slots = Some(slots_of_100_bytes());
+            ledger.note(&engine, told, None, LIMITS, time);
+            since(&ledger, told)
+        };
+        for time in [21.0, 30.0, 32.0, 3600.0] {
+            assert_eq!(after(&told, 2200.0, time), begun, "{time}");
         }
+        // Both go on, by three chunks, and nothing was lost: of the two nobody will be told.
+        let mut later = (*status(23, true, exactly(10))).clone();
+        later.batches = 1;
+        let later = Arc::new(later);
+        let expected = SinceRest { page_bytes: 2500.0, chunks: 0.0 };
+        assert_eq!(after(&later, 2500.0, 3601.0), Some(SinceRest { page_bytes: 0.0, chunks: 23.0 }));
+        assert_eq!(after(&later, 2500.0, 3612.0), Some(expected));
+    }
+
+    #[test]
+    fn what_the_page_is_ahead_by_is_put_down_to_nothing_while_the_stream_says_no_more_or_another_number() {
+        let begun = |chunks| Some(SinceRest { page_bytes: 0.0, chunks });
+        let mut ledger = Ledger::default();
+        let mut after = |(batches, stored, losses): (u64, u64, u64), bytes: f64, time: f64| {
+            let mut told = (*status(stored, true, exactly(10))).clone();
+            told.batches = batches;
+            let view = told.view.as_mut().unwrap();
+            (view.losses, view.from_start) = (losses, losses == 0);
+            let (told, mut engine) = (Arc::new(told), engine_at_rest(bytes));
+            engine.tiers[0].slots = Some(slots_of_100_bytes());
+            ledger.note(&engine, &told, None, LIMITS, time);
+            ledger.streams(&[Arc::clone(&told)], 0.0)[0].since_rest
+        };
+        assert_eq!((after((1, 20, 0), 2200.0, 0.0), after((1, 20, 0), 2200.0, 20.0)), (begun(20.0), begun(20.0)));
+        // The two come, and two more of the next batch are missing: the difference is the same, and not of the same chunks.
+        assert_eq!((after((2, 22, 0), 2300.0, 30.0), after((2, 22, 0), 2300.0, 50.0)), (begun(22.0), begun(22.0)));
+        // A loss ends it: nothing is known of what the page had counted by then.
+        assert_eq!(after((3, 23, 1), 2500.0, 60.0), None);
     }
 
     fn slots_of_100_bytes() -> Slots {

@@ -4,7 +4,7 @@
 //! A bit says whether a place is taken; a count for each 4096 places makes asking cheap and keeps moving at a few
 //! instructions, since things move far more often than they are asked about.
 
-use super::identity::vec_bytes;
+use super::identity::{fit, vec_bytes};
 
 const WORDS: usize = 64;
 const BLOCK: usize = WORDS * 64;
@@ -63,6 +63,13 @@ impl<T: Copy> Ranks<T> {
 
     /// Takes out the thing that stands last.
     pub(super) fn pop_oldest(&mut self) -> Option<T> {
+        let oldest = self.oldest()?;
+        self.remove(self.oldest as u32);
+        Some(oldest)
+    }
+
+    /// The thing that stands last.
+    pub(super) fn oldest(&mut self) -> Option<T> {
         while self.oldest < self.things.len() {
             let place = self.oldest;
             if self.counts[place / BLOCK] == 0 {
@@ -70,7 +77,6 @@ impl<T: Copy> Ranks<T> {
             } else if self.taken[place / 64] >> (place % 64) & 1 == 0 {
                 self.oldest += 1;
             } else {
-                self.remove(place as u32);
                 return Some(self.things[place]);
             }
         }
@@ -81,37 +87,39 @@ impl<T: Copy> Ranks<T> {
         self.live
     }
 
+    /// Takes all out, and gives the memory back.
     pub(super) fn clear(&mut self) {
         *self = Ranks::default();
     }
 
-    /// Closes the gaps once they are more than what is left, telling each thing its new place.
-    pub(super) fn settle(&mut self, moved: impl FnMut(T, u32)) {
+    /// Closes the gaps once they are more than what is left, telling each thing its new place. What is told names it anew.
+    pub(super) fn settle(&mut self, moved: impl FnMut(T, u32) -> T) {
         if self.things.len() > 2 * self.live + BLOCK {
             self.compact(moved);
         }
     }
 
     /// Closes all gaps.
-    pub(super) fn compact(&mut self, mut moved: impl FnMut(T, u32)) {
+    pub(super) fn compact(&mut self, mut moved: impl FnMut(T, u32) -> T) {
         let mut kept = 0;
         for place in 0..self.things.len() {
             if self.taken[place / 64] >> (place % 64) & 1 == 1 {
-                self.things[kept] = self.things[place];
-                moved(self.things[kept], kept as u32);
+                self.things[kept] = moved(self.things[place], kept as u32);
                 kept += 1;
             }
         }
         self.things.truncate(kept);
+        fit(&mut self.things);
         let blocks = kept.div_ceil(BLOCK);
         self.taken.clear();
         self.taken.resize(blocks * WORDS, 0);
+        fit(&mut self.taken);
         (0..kept).for_each(|place| self.taken[place / 64] |= 1 << (place % 64));
         self.counts = (0..blocks).map(|block| (kept - block * BLOCK).min(BLOCK) as u32).collect();
         self.oldest = 0;
     }
 
-    /// Bytes once `more` things have been added.
+    /// Bytes once `more` places have been handed out.
     pub(super) fn bytes(&self, more: usize) -> usize {
         vec_bytes(&self.things, more)
             + vec_bytes(&self.taken, more / 64 + 1)
@@ -140,7 +148,7 @@ mod tests {
                 }
                 places.insert(thing, ranks.push(thing));
                 list.push(thing);
-                ranks.settle(|thing, place| { places.insert(thing, place); });
+                ranks.settle(|thing, place| { places.insert(thing, place); thing });
             }
             prop_assert_eq!(ranks.len(), list.len());
             prop_assert_eq!(ranks.pop_oldest(), list.first().copied());
@@ -153,7 +161,10 @@ mod tests {
         let places: Vec<u32> = (0..20_000).map(|thing| ranks.push(thing)).collect();
         places.iter().filter(|place| *place % 10 != 0).for_each(|place| ranks.remove(*place));
         let mut moved = Vec::new();
-        ranks.settle(|thing, place| moved.push((thing, place)));
+        ranks.settle(|thing, place| {
+            moved.push((thing, place));
+            thing
+        });
         assert_eq!(moved.len(), 2000);
         assert!(
             moved.iter().all(|(thing, place)| thing / 10 == *place && ranks.newer(*place) == 1999 - *place as usize)

@@ -11,7 +11,7 @@
 //! A full tier tells more. It has to evict for each chunk that it takes, and an eviction is announced before the store
 //! that caused it: so more stores than were under way, and no eviction before them, tell that it was emptied.
 
-use super::identity::{Key, Map, Sampling, map_bytes};
+use super::identity::{Key, Map, Sampling};
 
 /// What may have happened between two eras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,7 @@ impl Bounds {
 
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
+    /// Number of its era: see [`Residency::era_of`].
     era: u32,
     /// Ticks since the fold began.
     stored: u32,
@@ -97,24 +98,38 @@ struct Chunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) count: u64,
-    /// The engine says so; else the operator does, who may be wrong.
+    /// The engine says so; else it is an estimate, or the operator's, who may be wrong. Nothing is shown by that.
     pub(super) stated: bool,
 }
 
 /// Eras that are told apart.
 const MOST_ERAS: usize = 64;
 
-/// Ages are kept in steps of 1/64 second, which lasts for two years.
+/// Ages are kept in steps of 1/64 second, which lasts for two years; then no more are told.
 const TICKS: f64 = 64.0;
+
+/// Chunks that may be looked at for each one that was stored or removed, and looks through everything that may be saved up.
+/// So a peer's bytes cost no more than so many looks, whatever it has put there before.
+const LOOKS: usize = 16;
+const SAVED: usize = 4;
 
 /// The chunks of one engine's tier.
 #[derive(Debug)]
 pub(super) struct Residency {
+    /// Some of them may be known to be gone: of an era that was emptied.
     chunks: Map<Chunk>,
+    /// Number of the first era, and of the first one that was not emptied.
+    first: u32,
+    alive: u32,
+    has_gone: bool,
     /// Chunks of each era, the present one last; also those that are not in `chunks` because of sampling.
     counts: Vec<u64>,
     /// `borders[i]` lies between era i and era i + 1.
     borders: Vec<Border>,
+    /// Removed chunks that are not kept as such and may be of an earlier era than they were counted out of; and chunks that may
+    /// be there, since such an earlier era was emptied.
+    misplaced: u64,
+    spared: u64,
     strangers: bool,
     /// A chunk was removed that we did not know.
     strangers_left: bool,
@@ -123,9 +138,10 @@ pub(super) struct Residency {
     full: bool,
     /// Slots of the tier, as far as anybody says.
     slots: Option<Slots>,
-    /// Slots of the tier, if it was full at the last border, every chunk in it was known, and it has not evicted since.
+    /// Slots of the tier as the engine states them, if it was full at the last border, every chunk in it was known, and it
+    /// has not evicted since.
     was_full: Option<u64>,
-    /// The page told of a reset, and nothing was stored since; and what comes may have been made before it.
+    /// The page told of a reset, and nothing was stored or removed since; and what comes may have been made before it.
     in_doubt: bool,
     settling: bool,
     /// Most chunks that were surely there at once, since the last reset or gap.
@@ -133,14 +149,19 @@ pub(super) struct Residency {
     /// Everything stored before these ticks is gone, and how many chunks have told more of it than was acted upon.
     gone: u32,
     told_of_gone: u64,
-    /// In the batch at hand: what it stored, and whether it holds a clear.
-    fresh: Vec<Key>,
-    stored_now: u64,
+    /// In the batch at hand: what it stored and did not remove again, how many more that are not kept as such, and whether
+    /// it holds a clear.
+    fresh: Map<()>,
+    fresh_unseen: u64,
     clearing: bool,
+    /// Chunks that may be looked at.
+    looks: usize,
     /// Time of the last batch, and seconds since the first one. A clock that is set back stands still for that batch.
     at: Option<f64>,
     passed: f64,
     sampling: Sampling,
+    /// The coarsest sampling by which a chunk may have been stored that is still there.
+    coarsest: Sampling,
     resets: Vec<Reset>,
 }
 
@@ -149,8 +170,13 @@ impl Residency {
     pub(super) fn new(strangers: bool) -> Residency {
         Residency {
             chunks: Map::default(),
+            first: 0,
+            alive: 0,
+            has_gone: false,
             counts: vec![0],
             borders: Vec::new(),
+            misplaced: 0,
+            spared: 0,
             strangers,
             strangers_left: false,
             blurred: false,
@@ -162,12 +188,14 @@ impl Residency {
             most: 0,
             gone: 0,
             told_of_gone: 0,
-            fresh: Vec::new(),
-            stored_now: 0,
+            fresh: Map::default(),
+            fresh_unseen: 0,
             clearing: false,
+            looks: 0,
             at: None,
             passed: 0.0,
             sampling: Sampling::default(),
+            coarsest: Sampling::default(),
             resets: Vec::new(),
         }
     }
@@ -176,11 +204,13 @@ impl Residency {
     pub(super) fn begin(&mut self, at: f64) {
         self.passed += (at - self.at.replace(at).unwrap_or(at)).max(0.0);
         self.fresh.clear();
-        self.stored_now = 0;
+        self.fresh_unseen = 0;
+        self.may_look(1);
         self.end_clear();
         self.forget_gone();
         self.forget_empty_eras();
         self.merge_eras();
+        self.tidy();
     }
 
     /// The batch ends.
@@ -236,7 +266,7 @@ impl Residency {
         }
         let sure_from = self.sure_from();
         self.empty_before(sure_from);
-        self.blurred = false;
+        (self.blurred, self.misplaced, self.spared) = (false, 0, 0);
         std::mem::take(&mut self.strangers) && !self.strangers_left
     }
 
@@ -246,12 +276,13 @@ impl Residency {
     }
 
     pub(super) fn contains(&self, key: Key) -> bool {
-        self.chunks.contains_key(&key)
+        self.chunk(key).is_some()
     }
 
     /// The chunk is in the tier from now on.
     pub(super) fn stored(&mut self, key: Key) -> Effect {
-        let known = self.chunks.get(&key).copied().filter(|_| !self.fresh.contains(&key));
+        self.may_look(1);
+        let known = self.chunk(key).filter(|_| !self.fresh.contains(key));
         let emptied = known.and_then(|chunk| self.judge_store(chunk));
         self.insert(key);
         Effect { emptied: emptied.or_else(|| self.judge_room()), age: None }
@@ -259,17 +290,25 @@ impl Residency {
 
     /// The chunk has left the tier.
     pub(super) fn removed(&mut self, key: Key) -> Effect {
-        self.full = !self.clearing;
+        self.may_look(1);
+        // What is on its way to us was evicted before the reset that the page told of.
+        let is_older = self.clearing || self.settling && self.in_doubt;
+        self.full = !is_older;
+        self.in_doubt &= is_older;
         self.was_full = self.was_full.filter(|_| self.clearing);
-        if let Some(chunk) = self.chunks.remove(&key) {
-            self.uncount(chunk.era as usize);
+        self.fresh.remove(key);
+        let known = self.chunk(key);
+        self.chunks.remove(key);
+        if let Some(chunk) = known {
+            self.uncount(self.era_of(chunk));
             if !self.clearing {
                 self.judge_removal(chunk);
             }
-            let age = f64::from(self.ticks().saturating_sub(chunk.stored)) / TICKS;
-            return Effect { emptied: None, age: Some(age) };
+            let now = self.ticks();
+            let age = (now < u32::MAX).then(|| f64::from(now.saturating_sub(chunk.stored)) / TICKS);
+            return Effect { emptied: None, age };
         }
-        if self.sampling.takes(key) {
+        if self.coarsest.takes(key) || self.knows_each() {
             self.strangers_left = true;
         } else {
             self.remove_unseen();
@@ -278,7 +317,7 @@ impl Residency {
     }
 
     pub(super) fn bounds(&self) -> Bounds {
-        let possible = self.counts.iter().sum();
+        let possible = self.possible() + self.spared;
         let sure = if self.clearing { 0 } else { self.counts[self.sure_from()..].iter().sum() };
         Bounds { sure, possible, strangers: self.strangers || self.blurred, full: self.full }
     }
@@ -288,28 +327,69 @@ impl Residency {
         std::mem::take(&mut self.resets)
     }
 
-    /// Keeps only the chunks of this sampling as such; the others are counted on.
+    /// Keeps only the chunks of this sampling as such; the others are counted on. Of a finer one than before it keeps those
+    /// that are stored from now on: what was there and was not kept is not known one by one until all of it has left.
     pub(super) fn sample(&mut self, sampling: Sampling) {
+        if sampling.halvings() > self.sampling.halvings() {
+            self.chunks.retain(|key, _| sampling.takes(key));
+            self.fresh_unseen += self.fresh.len() as u64;
+            self.fresh.retain(|key, ()| sampling.takes(key));
+            self.fresh_unseen -= self.fresh.len() as u64;
+        }
         self.sampling = sampling;
-        self.chunks.retain(|key, _| sampling.takes(*key));
+        if sampling.halvings() > self.coarsest.halvings() || self.possible() == 0 {
+            self.coarsest = sampling;
+        }
     }
 
     pub(super) fn bytes(&self, more: usize) -> usize {
-        map_bytes(&self.chunks, more)
+        self.chunks.bytes(more) + self.fresh.bytes(more)
+    }
+
+    fn may_look(&mut self, events: usize) {
+        self.looks = (self.looks + events * LOOKS).min(self.chunks.places() * SAVED + LOOKS);
+    }
+
+    /// Whether a look through all chunks is paid for.
+    fn looks_through(&mut self) -> bool {
+        let cost = self.chunks.places();
+        let may = self.looks >= cost;
+        self.looks -= if may { cost } else { 0 };
+        may
+    }
+
+    fn chunk(&self, key: Key) -> Option<Chunk> {
+        self.chunks.get(key).copied().filter(|chunk| chunk.era >= self.alive)
+    }
+
+    /// Place of its era among those that are told apart. Eras are numbered through; what became one with others, or was
+    /// forgotten, is the first one.
+    fn era_of(&self, chunk: Chunk) -> usize {
+        chunk.era.saturating_sub(self.first) as usize
+    }
+
+    fn number_of(&self, era: usize) -> u32 {
+        self.first + era as u32
+    }
+
+    fn possible(&self) -> u64 {
+        self.counts.iter().sum()
     }
 
     fn insert(&mut self, key: Key) {
         self.in_doubt = false;
         let era = self.era_of_stores();
         if self.sampling.takes(key) {
-            let stored = self.ticks();
-            if let Some(before) = self.chunks.insert(key, Chunk { era: era as u32, stored }) {
-                self.uncount(before.era as usize);
+            let (stored, before) = (self.ticks(), self.chunk(key));
+            self.chunks.insert(key, Chunk { era: self.number_of(era), stored });
+            if let Some(before) = before {
+                self.uncount(self.era_of(before));
             }
-            self.fresh.push(key);
+            self.fresh.insert(key, ());
+        } else {
+            self.fresh_unseen += 1;
         }
         self.counts[era] += 1;
-        self.stored_now += 1;
     }
 
     /// Ticks of that time; the very first where it lies ahead of the last batch, since the clock was set back then.
@@ -336,17 +416,57 @@ impl Residency {
         if self.settling && doubted { present - 1 } else { present }
     }
 
-    /// A removed chunk that is not kept as such: of the present era if that has any, else of the last one that has.
+    /// A removed chunk that is not kept as such: of the present era if that has any, else of the last one that has. So what is
+    /// sure stays so; what is possible does once those are counted that may be of an earlier era.
     fn remove_unseen(&mut self) {
         self.blurred |= self.strangers;
-        if let Some(count) = self.counts.iter_mut().rfind(|count| **count > 0) {
-            *count -= 1;
+        self.fresh_unseen = self.fresh_unseen.saturating_sub(1);
+        match self.counts.iter().rposition(|count| *count > 0) {
+            Some(era) => {
+                self.counts[era] -= 1;
+                self.misplaced += u64::from(self.counts[..era].iter().any(|count| *count > 0));
+            }
+            None => self.spared = self.spared.saturating_sub(1),
         }
     }
 
     fn cut(&mut self, border: Border) {
         self.borders.push(border);
         self.counts.push(0);
+    }
+
+    /// Looks after what was put off, where that is paid for.
+    fn tidy(&mut self) {
+        if self.has_gone && self.looks_through() {
+            self.sweep();
+        }
+        // Once in billions of eras.
+        if self.first > u32::MAX / 2 {
+            self.sweep();
+            let first = std::mem::take(&mut self.first);
+            self.alive = 0;
+            self.chunks.iter_mut().for_each(|(_, chunk)| chunk.era = chunk.era.saturating_sub(first));
+        }
+        self.chunks.fit();
+        // Nothing is left of a coarser sampling.
+        if self.coarsest != self.sampling && self.knows_each() {
+            self.coarsest = self.sampling;
+        }
+    }
+
+    /// Whether each chunk that is counted is kept as such.
+    fn knows_each(&mut self) -> bool {
+        if self.has_gone && self.looks_through() {
+            self.sweep();
+        }
+        !self.has_gone && self.spared == 0 && self.chunks.len() as u64 >= self.possible()
+    }
+
+    /// Drops what is known to be gone.
+    fn sweep(&mut self) {
+        let alive = self.alive;
+        self.chunks.retain(|_, chunk| chunk.era >= alive);
+        self.has_gone = false;
     }
 
     /// The first era of which every later border is closed.
@@ -357,11 +477,9 @@ impl Residency {
     /// A border at which the tier may have been emptied. What is known of a full one goes on to what follows.
     fn border(&mut self, border: Border) {
         let bounds = self.bounds();
-        let most = self.most.max(bounds.sure);
-        // The operator's number is believed where there were as many and never more.
-        let fits = |slots: Slots| if slots.stated { bounds.sure <= slots.count } else { most == slots.count };
         let was_full = self.full && bounds.is_exact();
-        self.was_full = self.slots.filter(|slots| was_full && fits(*slots)).map(|slots| slots.count);
+        let stated = self.slots.filter(|slots| slots.stated && was_full && bounds.sure <= slots.count);
+        self.was_full = stated.map(|slots| slots.count);
         (self.full, self.in_doubt) = (false, false);
         self.most = 0;
         self.cut(border);
@@ -381,17 +499,16 @@ impl Residency {
         }
         if matches!(self.borders.last(), Some(Border::Doubt(_))) {
             self.borders.pop();
-            let last = self.counts.pop().unwrap_or(0);
-            self.counts.last_mut().into_iter().for_each(|count| *count += last);
-            let present = self.counts.len() - 1;
-            self.chunks.values_mut().for_each(|chunk| chunk.era = chunk.era.min(present as u32));
+            // Nothing was stored in it.
+            self.counts.pop();
         }
         self.full |= self.was_full.is_some();
     }
 
     /// A chunk that was held for resident is stored again, so it was not there: the tier was emptied after its store.
     fn judge_store(&mut self, chunk: Chunk) -> Option<Emptied> {
-        let (era, since) = (chunk.era as usize, &self.borders[chunk.era as usize..]);
+        let era = self.era_of(chunk);
+        let since = &self.borders[era..];
         // What came beside a clear proves nothing; what is missing may have been a removal.
         if self.clearing || since.contains(&Border::Gap) {
             return None;
@@ -417,7 +534,7 @@ impl Residency {
     /// A tier that was full takes more than was under way into it without evicting: it was emptied.
     fn judge_room(&mut self) -> Option<Emptied> {
         let room = self.was_full.filter(|_| !self.clearing)?;
-        if self.counts.iter().sum::<u64>() <= room {
+        if self.possible() <= room {
             return None;
         }
         let first = self.borders.iter().position(|border| *border != Border::Closed)?;
@@ -450,7 +567,11 @@ impl Residency {
 
     /// No chunk of an era before this one is there.
     fn empty_before(&mut self, era: usize) {
-        self.chunks.retain(|_, chunk| chunk.era as usize >= era);
+        self.alive = self.alive.max(self.number_of(era));
+        self.has_gone = true;
+        let spared = self.misplaced.min(self.counts[..era].iter().sum());
+        self.misplaced -= spared;
+        self.spared += spared;
         self.counts[..era].fill(0);
         self.borders[..era].fill(Border::Closed);
     }
@@ -458,35 +579,37 @@ impl Residency {
     /// The tier was emptied without a word, after `gone` and before this batch. What was stored since then may have come
     /// before or after.
     fn empty_silently(&mut self, gone: u32) {
-        let fresh: Map<()> = self.fresh.iter().map(|key| (*key, ())).collect();
-        let unkept = self.counts.iter().sum::<u64>().saturating_sub(self.chunks.len() as u64);
-        self.chunks.retain(|key, chunk| chunk.stored >= gone || fresh.contains_key(key));
-        let mut now = 0;
-        for (key, chunk) in &mut self.chunks {
-            chunk.era = u32::from(fresh.contains_key(key));
-            now += u64::from(chunk.era);
-        }
-        // Of those that are not kept as such it is not known when they were stored.
-        let unkept = unkept.saturating_sub(self.stored_now.saturating_sub(now));
+        // Two eras are left: all that was stored before this batch, and what was stored in it.
+        let fresh = self.fresh.len() as u64 + self.fresh_unseen;
+        self.counts = vec![self.possible().saturating_sub(fresh), fresh];
+        self.first = self.number_of(self.borders.len());
         self.borders = vec![Border::Fog];
-        self.counts = vec![self.chunks.len() as u64 - now + unkept, self.stored_now];
+        let present = self.number_of(1);
+        for (key, ()) in self.fresh.iter() {
+            self.chunks.get_mut(key).into_iter().for_each(|chunk| chunk.era = present);
+        }
         (self.strangers, self.full, self.was_full, self.most) = (false, false, None, 0);
         self.resets.push(Reset::Silent);
+        (self.gone, self.told_of_gone) = (self.gone.max(gone), u64::MAX);
+        self.forget_gone();
     }
 
     /// Forgets what was stored before a chunk out of the fog that came again. Many such chunks are acted upon
     /// together, since each time everything is looked through.
     fn forget_gone(&mut self) {
         let unsure: u64 = self.counts[..self.sure_from()].iter().sum();
-        if self.told_of_gone == 0 || self.told_of_gone.saturating_mul(8) < unsure {
+        if self.told_of_gone == 0 || self.told_of_gone.saturating_mul(8) < unsure || !self.looks_through() {
             return;
         }
         self.told_of_gone = 0;
-        let (gone, counts) = (self.gone, &mut self.counts);
+        let (gone, alive, first, counts) = (self.gone, self.alive, self.first, &mut self.counts);
         self.chunks.retain(|_, chunk| {
+            if chunk.era < alive {
+                return false;
+            }
             let kept = chunk.stored >= gone;
             if !kept {
-                let count = &mut counts[chunk.era as usize];
+                let count = &mut counts[chunk.era.saturating_sub(first) as usize];
                 *count = count.saturating_sub(1);
             }
             kept
@@ -495,7 +618,8 @@ impl Residency {
 
     /// A chunk is removed, so it was there: the tier was left alone since its store.
     fn judge_removal(&mut self, chunk: Chunk) {
-        let since = &mut self.borders[chunk.era as usize..];
+        let era = self.era_of(chunk);
+        let since = &mut self.borders[era..];
         // It may have been stored after the reset.
         let is_later = |border: &Border| match border {
             Border::Fog => true,
@@ -530,20 +654,21 @@ impl Residency {
         self.borders.insert(0, if borders.contains(&Border::Gap) { Border::Gap } else { Border::Fog });
         let count = self.counts.drain(..=merged).sum();
         self.counts.insert(0, count);
-        self.chunks.values_mut().for_each(|chunk| chunk.era = chunk.era.saturating_sub(merged as u32));
+        self.first += merged as u32;
     }
 
     /// Borders with nothing before them matter no more.
     fn forget_empty_eras(&mut self) {
         let present = self.counts.len() - 1;
         let empty = self.counts[..present].iter().take_while(|count| **count == 0).count();
-        if empty == 0 {
-            return;
-        }
         let gone = self.borders.drain(..empty).filter(|border| *border == Border::Cleared).count();
         self.resets.extend(std::iter::repeat_n(Reset::Unknown, gone));
         self.counts.drain(..empty);
-        self.chunks.values_mut().for_each(|chunk| chunk.era = chunk.era.saturating_sub(empty as u32));
+        self.first += empty as u32;
+        // One that is kept as such may have been counted out for one that is not.
+        if empty > 0 && self.chunks.len() as u64 > self.possible() {
+            (self.alive, self.has_gone) = (self.alive.max(self.first), true);
+        }
     }
 }
 
@@ -674,6 +799,9 @@ mod tests {
         assert_eq!(after(&["+a", "+b", "~-inf +c", "-a"]), (1, 2, false));
         // Counted again with nothing stored since, it is the same question.
         assert_eq!(after(&["+a", "~2", "~2", "~2 +c", "-a"]), (1, 1, false));
+        // With something removed since, it is another one.
+        assert_eq!(after(&["+a +b", "", "~2", "-a"]), (1, 1, false));
+        assert_eq!(after(&["+a +b", "", "~2", "-a", "~4"]), (0, 1, false));
     }
 
     #[test]
@@ -719,7 +847,7 @@ mod tests {
 
     #[test]
     fn a_sample_counts_those_that_it_does_not_keep_whatever_era_they_were_of() {
-        let (sampling, mut residency) = (Sampling::one_in(1), Residency::new(false));
+        let (sampling, mut residency) = (Sampling::default().one_in(1), Residency::new(false));
         let kept = |kept: bool| (0..).filter(move |key| sampling.takes(*key) == kept);
         let (kept, unkept): (Vec<Key>, Vec<Key>) = (kept(true).take(2).collect(), kept(false).take(4).collect());
         residency.sample(sampling);

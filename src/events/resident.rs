@@ -1,7 +1,7 @@
 //! Chunks into bytes: what a stream says of a tier, in the units of the page. Pure.
 
 use crate::bound::Fill;
-use crate::model::{Engine, EngineId, Fact, Size, SizeSource, Tier, ratio};
+use crate::model::{Engine, EngineId, Size, SizeSource, Tier, ratio};
 use crate::settings::{ChunkBytes, Stream};
 
 /// What is in a tier, in bytes and as a share of its size.
@@ -129,7 +129,8 @@ pub fn stream_of<'a>(streams: &'a [Stream], engine: &EngineId, peers: Peers) -> 
 pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option<&Stream>) -> Option<Resident> {
     let stream = stream.filter(|_| tier.name == "ram" && tier.bounded_by_stores)?;
     let size = size.filter(|size| size.fact.value > 0.0);
-    let chunk = chunk_bytes(tier).map(|bytes| ChunkBytes { bytes, exact: true }).or(stream.chunk);
+    let told = chunk_bytes(engine, tier).map(|bytes| ChunkBytes { bytes, exact: true, by_page: true });
+    let chunk = told.or(stream.chunk);
     let Room { slots, stated } = room(tier, size, chunk);
     let calls = engine.reset_calls.total();
     let begun_anew = calls > 0.0 && calls < stream.counted;
@@ -189,18 +190,15 @@ struct Room {
     stated: bool,
 }
 
-/// The engine's own count; else as many whole chunks as the size has. What a size of the engine's own and the counted
-/// bytes of a chunk make is its count or, where it pads chunks, a little more; what the operator says may be wrong.
+/// The engine's own count; else as many whole chunks as the size has. What the engine's own size and the page's own bytes of
+/// a chunk make is its count or, where it pads chunks, more: never less. What the operator says may be wrong, and what the
+/// stream told of a chunk may be too large, so that too few would seem to fit: nothing is shown by those.
 fn room(tier: &Tier, size: Option<Size>, chunk: Option<ChunkBytes>) -> Room {
-    let own = tier.slots.map(|slots| slots.count.value).filter(|_| size.is_some_and(|size| is_own(size.source)));
+    let is_own = size.is_some_and(|size| size.source != SizeSource::Flag);
+    let own = tier.slots.map(|slots| slots.count.value).filter(|_| is_own);
+    let by_page = chunk.is_some_and(|chunk| chunk.by_page);
     let whole = || ratio(size?.fact.value, chunk?.bytes).map(|slots| (slots + 0.01).floor());
-    let stated =
-        own.is_some() || size.is_some_and(|size| is_own(size.source)) && chunk.is_some_and(|chunk| chunk.exact);
-    Room { slots: own.or_else(whole), stated }
-}
-
-fn is_own(source: SizeSource) -> bool {
-    source != SizeSource::Flag
+    Room { slots: own.or_else(whole), stated: is_own && (own.is_some() || by_page) }
 }
 
 /// Chunks that may be on their way to us while the page has counted them.
@@ -217,14 +215,30 @@ fn shown(tier: &Tier, stream: &Stream, slots: f64, chunk: Option<ChunkBytes>) ->
     at_least.or_else(evicting)
 }
 
-/// Bytes of one chunk as the page tells them: stated; or what was stored for each slot handed out, while none of
-/// them was refused, promoted into or is still being filled. A chunk has a whole number of them.
-pub fn chunk_bytes(tier: &Tier) -> Option<f64> {
+/// Bytes of one chunk as the page tells them: stated; or what was stored for each slot handed out, where each of them was
+/// filled by a store.
+pub fn chunk_bytes(engine: &Engine, tier: &Tier) -> Option<f64> {
     let stated = tier.slots.and_then(|slots| ratio(slots.bytes.value, slots.count.value));
-    let idle = |share: Option<Fact>| share.is_none_or(|share| share.value == 0.0);
-    let filled = idle(tier.storing) && tier.storing.is_some();
-    let undisturbed =
-        tier.refusals == 0.0 && !tier.doubtful && !tier.promotions_unseen && idle(tier.promoted) && filled;
-    let counted = || ratio(tier.transfers.stored_bytes?.value, tier.allocated?.value).filter(|_| undisturbed);
-    stated.or_else(|| counted().filter(|bytes| bytes.fract() == 0.0)).filter(|bytes| *bytes > 0.0)
+    let counted = || Some(counted(tier).filter(|_| engine.reset_calls.total() == 0.0)?.0);
+    stated.or_else(counted).filter(|bytes| *bytes > 0.0)
+}
+
+/// Bytes stored for each slot handed out, a whole number, and how many those are. A reset may have given up stores under way:
+/// then it is too low, and another one with each slot handed out.
+pub(super) fn counted(tier: &Tier) -> Option<(f64, f64)> {
+    let allocated = tier.allocated?.value;
+    let bytes = ratio(tier.transfers.stored_bytes?.value, allocated).filter(|bytes| bytes.fract() == 0.0)?;
+    is_filled(tier).then_some((bytes, allocated))
+}
+
+/// Whether each slot that was ever handed out was filled by one store: none was refused or promoted into, none is still being
+/// filled, and no reset has given up a store that was under way.
+pub fn is_stored_throughout(engine: &Engine, tier: &Tier) -> bool {
+    is_filled(tier) && engine.reset_calls.total() == 0.0
+}
+
+fn is_filled(tier: &Tier) -> bool {
+    let is_idle = tier.storing.is_some_and(|share| share.value == 0.0);
+    let never_promoted = tier.promoted.is_none_or(|bytes| bytes.value == 0.0) && !tier.promotions_unseen;
+    is_idle && never_promoted && tier.refusals == 0.0 && !tier.doubtful
 }

@@ -83,6 +83,8 @@ pub struct Gauge {
     pub reach: f64,
     /// Nothing before the fold's begin matters: the tier was empty then.
     pub whole: bool,
+    /// Times that the replay has begun anew: what it counted before and after is not of one list.
+    pub begun: u64,
     /// Tokens of one chunk, where known.
     pub chunk_tokens: Option<f64>,
     /// The engine has several KV cache groups.
@@ -189,13 +191,14 @@ impl Window {
     }
 
     /// Adds a mark; forgets those that are older than `seconds` before it, and all of them where a counter fell, since then
-    /// the engine has restarted, or where its clock was set back.
+    /// the engine has restarted, where its clock was set back, or where the replay began anew.
     pub fn push(&mut self, mark: Mark, seconds: f64) {
         let fell = |old: &Mark| {
             mark.at < old.at
                 || mark.asked < old.asked
                 || mark.supplied < old.supplied
                 || mark.gauge.entered < old.gauge.entered
+                || mark.gauge.begun != old.gauge.begun
         };
         if self.marks.back().is_some_and(fell) {
             self.marks.clear();
@@ -255,6 +258,19 @@ mod tests {
             3600.0,
         );
         assert_eq!(window.predict(4.0).map(|told| (told.asked, told.seconds)), Ok((100.0, 100.0)));
+    }
+
+    #[test]
+    fn a_window_does_not_reach_back_over_a_replay_that_began_anew() {
+        let gauge = |begun| Gauge { begun, chunk_tokens: Some(16.0), reach: 100.0, ..Gauge::default() };
+        let mark = |at: f64, begun| Mark { at, asked: at, supplied: 0.0, gauge: gauge(begun) };
+        let mut window = Window::default();
+        for mark in [mark(0.0, 0), mark(100.0, 0), mark(200.0, 1)] {
+            window.push(mark, 3600.0);
+        }
+        assert!(window.predict(4.0).is_err(), "what was used before is not in the list");
+        window.push(mark(300.0, 1), 3600.0);
+        assert_eq!(window.predict(4.0).map(|told| told.seconds), Ok(100.0));
     }
 
     #[test]
