@@ -19,6 +19,9 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Bytes of unsent answers that are kept in any case: our own families for as many clients as are answered at a time.
+const LEAST_UNSENT: u64 = 1 << 20;
+
 fn main() -> ExitCode {
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
@@ -145,7 +148,9 @@ async fn serve(
         tracing::info!(%address, path = cli.web.telemetry_path, "listening");
     }
     addresses.first().copied().map(ready);
-    let limits = Limits { requests: cli.web.max_requests, ..Limits::of_this_process() };
+    // As much as one page may have: a real one is far smaller.
+    let unsent = cli.upstream.max_bytes.max(LEAST_UNSENT).try_into().unwrap_or(usize::MAX);
+    let limits = Limits { requests: cli.web.max_requests, unsent, ..Limits::of_this_process() };
     let site = Site {
         scraper,
         telemetry_path: cli.web.telemetry_path.clone(),

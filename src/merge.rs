@@ -38,30 +38,62 @@ pub fn join(main: &[u8], further: &[Vec<u8>]) -> Joined {
     let taken = names(main);
     let mut families = Families::default();
     let parts = further.iter().map(|page| families.add(page, &taken)).collect();
-    Joined { text: families.list.iter().flat_map(Family::written).collect(), parts }
+    drop(taken);
+    Joined { text: families.written(), parts }
 }
 
 fn names(page: &[u8]) -> HashSet<&[u8]> {
     named_lines(page).filter_map(|(name, _)| name).collect()
 }
 
-/// The families of all further pages.
+/// The families of all further pages, in the order in which they appear. A page may have one on each of its shortest lines, so
+/// there is nothing for each of them that has memory of its own.
 #[derive(Default)]
 struct Families<'p> {
-    list: Vec<Family<'p>>,
-    places: HashMap<&'p [u8], usize>,
+    numbers: HashMap<&'p [u8], usize>,
+    list: Vec<Family>,
+    /// The lines that stay, as they came.
+    lines: Vec<Line<'p>>,
+    /// Of families with more than one sample.
+    series: HashSet<&'p [u8]>,
     /// Histograms and summaries: their samples have names of their own.
     with_parts: HashSet<&'p [u8]>,
 }
 
-/// The lines of one family.
-#[derive(Default)]
-struct Family<'p> {
-    help: Option<&'p [u8]>,
-    kind: Option<&'p [u8]>,
-    samples: Vec<&'p [u8]>,
-    series: HashSet<&'p [u8]>,
+/// What is there of a family.
+#[derive(Clone, Copy, Default)]
+struct Family {
+    has_help: bool,
+    has_kind: bool,
+    samples: Samples,
 }
+
+#[derive(Clone, Copy, Default)]
+enum Samples {
+    #[default]
+    None,
+    /// The line of this number.
+    One(u32),
+    Many,
+}
+
+/// A line that stays.
+struct Line<'p> {
+    family: usize,
+    rank: Rank,
+    text: &'p [u8],
+}
+
+/// What comes first of a family.
+#[derive(Clone, Copy)]
+enum Rank {
+    Help,
+    Kind,
+    Sample,
+}
+
+/// How many ranks there are.
+const RANKS: usize = 3;
 
 impl<'p> Families<'p> {
     /// Adds a page.
@@ -75,7 +107,7 @@ impl<'p> Families<'p> {
             let family = self.family_name(name);
             if taken.contains(name) || taken.contains(family) || is_of_the_process(family) {
                 left_out.insert(family);
-            } else if self.family(family).add(span.of(page)) {
+            } else if self.add_line(family, span.of(page)) {
                 samples += 1;
             }
         }
@@ -89,41 +121,80 @@ impl<'p> Families<'p> {
         base.filter(|base| self.with_parts.contains(base)).unwrap_or(name)
     }
 
-    fn family(&mut self, name: &'p [u8]) -> &mut Family<'p> {
-        let at = *self.places.entry(name).or_insert(self.list.len());
-        if at == self.list.len() {
+    /// Adds a line; `true` for a sample that stays.
+    fn add_line(&mut self, family: &'p [u8], line: &'p [u8]) -> bool {
+        let family = self.number(family);
+        let (text, has) = (line.trim_ascii(), &mut self.list[family]);
+        let rank = match text {
+            [b'#', ..] if is_help(text) => (!std::mem::replace(&mut has.has_help, true)).then_some(Rank::Help),
+            [b'#', ..] => (!std::mem::replace(&mut has.has_kind, true)).then_some(Rank::Kind),
+            _ => self.is_new(family, text).then_some(Rank::Sample),
+        };
+        self.lines.extend(rank.map(|rank| Line { family, rank, text: line }));
+        matches!(rank, Some(Rank::Sample))
+    }
+
+    fn number(&mut self, family: &'p [u8]) -> usize {
+        let number = *self.numbers.entry(family).or_insert(self.list.len());
+        if number == self.list.len() {
             self.list.push(Family::default());
         }
-        &mut self.list[at]
+        number
     }
+
+    /// Whether a family has no sample of this series yet. Most have one sample, which needs no entry.
+    fn is_new(&mut self, family: usize, sample: &'p [u8]) -> bool {
+        let samples = &mut self.list[family].samples;
+        match *samples {
+            Samples::None => {
+                *samples = u32::try_from(self.lines.len()).map_or(Samples::Many, Samples::One);
+                if matches!(samples, Samples::Many) {
+                    self.series.insert(series(sample));
+                }
+                return true;
+            }
+            Samples::One(first) => {
+                *samples = Samples::Many;
+                self.series.insert(series(self.lines[first as usize].text.trim_ascii()));
+            }
+            Samples::Many => {}
+        }
+        self.series.insert(series(sample))
+    }
+
+    /// HELP, TYPE and samples of each, each line with its end: the last one of a page may lack it.
+    fn written(self) -> Vec<u8> {
+        let Families { list, lines, numbers, series, .. } = self;
+        drop((numbers, series));
+        let mut text = Vec::with_capacity(lines.iter().map(|line| line.text.len() + 1).sum());
+        for number in in_order(&lines, list.len()) {
+            let line = lines[number].text;
+            text.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+            text.push(b'\n');
+        }
+        text
+    }
+}
+
+/// The numbers of lines by family and rank, and there as they came.
+fn in_order(lines: &[Line<'_>], families: usize) -> Vec<usize> {
+    let slot = |line: &Line<'_>| line.family * RANKS + line.rank as usize;
+    // First how many there are in each slot, then where each begins.
+    let mut begins = vec![0; families * RANKS];
+    lines.iter().for_each(|line| begins[slot(line)] += 1);
+    let mut before = 0;
+    begins.iter_mut().for_each(|count| before += std::mem::replace(count, before));
+    let mut order = vec![0; lines.len()];
+    for (number, line) in lines.iter().enumerate() {
+        let at = &mut begins[slot(line)];
+        order[*at] = number;
+        *at += 1;
+    }
+    order
 }
 
 fn is_of_the_process(family: &[u8]) -> bool {
     OF_THE_PROCESS.iter().any(|start| family.starts_with(start))
-}
-
-impl<'p> Family<'p> {
-    /// Adds a line; `true` for a sample that stays.
-    fn add(&mut self, line: &'p [u8]) -> bool {
-        let text = line.trim_ascii();
-        match text {
-            [b'#', ..] if is_help(text) => self.help = self.help.or(Some(line)),
-            [b'#', ..] => self.kind = self.kind.or(Some(line)),
-            _ => {
-                if self.series.insert(series(text)) {
-                    self.samples.push(line);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// HELP, TYPE and samples, each with its line end: the last line of a page may lack it.
-    fn written(&self) -> Vec<u8> {
-        let lines = self.help.iter().chain(&self.kind).chain(&self.samples);
-        lines.flat_map(|line| [line.strip_suffix(b"\n").unwrap_or(line), b"\n"].concat()).collect()
-    }
 }
 
 /// Name and labels of a sample.

@@ -33,7 +33,8 @@ use crate::plain;
 use crate::redact;
 use crate::scrape::Scraper;
 use crate::web::{
-    Compression, Crowd, HalfClose, Keeper, Limits, Names, Pieces, Place, Protection, Verdict, asks_for_gzip,
+    Common, Compression, Crowd, HalfClose, Keeper, Limits, Names, Pieces, Place, Protection, Turn, Verdict,
+    asks_for_gzip,
 };
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
@@ -97,6 +98,8 @@ pub struct Site {
 struct House {
     site: Site,
     crowd: Arc<Crowd>,
+    /// The status page, the same for all.
+    home: Arc<Common>,
 }
 
 /// Opens a listener for each address.
@@ -127,7 +130,8 @@ async fn bind_one(listen: &Listen) -> io::Result<TcpListener> {
 /// read again.
 pub async fn serve(listeners: Vec<TcpListener>, site: Site, hangup: impl AsyncFnMut(), end: impl Future<Output = ()>) {
     let crowd = Crowd::new(site.limits);
-    let house = Arc::new(House { site, crowd });
+    let home = Arc::new(Common::new(vec![page::html(&site.telemetry_path).into()]));
+    let house = Arc::new(House { site, crowd, home });
     let (ending, ended) = watch::channel(());
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -292,32 +296,42 @@ fn route(path: &str, telemetry_path: &str) -> Option<Route> {
 
 async fn handle(guest: Guest, request: Request<Incoming>) -> Result<Response<Pieces>, Infallible> {
     let gzip = guest.packs.then(|| asks_for_gzip(request.headers()));
-    let (mut response, protection) = answer_to(&guest, request).await;
+    let Answered { mut response, turn, protection } = answer_to(&guest, request).await;
     if let Some(gzip) = gzip {
         response = coded(response, gzip).await;
     }
     for (name, value) in &protection.headers {
         response.headers_mut().insert(name, value.clone());
     }
-    Ok(response)
+    // What costs nothing needs no turn of its own.
+    let turn = turn.unwrap_or_else(|| guest.place.free_turn());
+    Ok(response.map(|pieces| pieces.on(turn)))
 }
 
-/// The answer to a request, whoever asks, and what was in force when it was let in or refused.
-async fn answer_to(guest: &Guest, request: Request<Incoming>) -> (Response<Pieces>, Arc<Protection>) {
+/// The answer to a request.
+struct Answered {
+    response: Response<Pieces>,
+    /// On which it was made.
+    turn: Option<Turn>,
+    /// What was in force when it was let in or refused.
+    protection: Arc<Protection>,
+}
+
+/// The answer, whoever asks.
+async fn answer_to(guest: &Guest, request: Request<Incoming>) -> Answered {
     let (house, place) = (&guest.house, &guest.place);
-    let refused = |response: Response<Pieces>| response.map(|pieces| pieces.on(place.free_turn()));
     let route = route(request.uri().path(), &house.site.telemetry_path);
     // Whoever restarts what does not answer its probes may call us as it likes: they tell nothing.
     if guest.on_loopback && !is_probe(route) && !house.site.names.answer(&request) {
-        return (refused(misdirected()), house.site.web.protection());
+        return Answered { response: misdirected(), turn: None, protection: house.site.web.protection() };
     }
     let (verdict, protection) = judge(guest, &request).await;
-    let response = match verdict {
+    let (response, turn) = match verdict {
         Verdict::Granted => admit(house, place, route, request).await,
-        Verdict::Denied => refused(denied()),
-        Verdict::Busy => refused(busy("too many passwords wait to be checked; try again\n".to_owned())),
+        Verdict::Denied => (denied(), None),
+        Verdict::Busy => (busy("too many passwords wait to be checked; try again\n".to_owned()), None),
     };
-    (response, protection)
+    Answered { response, turn, protection }
 }
 
 /// Whether a request is let in. Its password may wait for long: who was taken off the list meanwhile is not let in.
@@ -357,26 +371,27 @@ async fn coded(response: Response<Pieces>, gzip: bool) -> Response<Pieces> {
 }
 
 /// The answer, if there is a turn for it before half of the client's patience is over.
-async fn admit(house: &House, place: &Place, route: Option<Route>, request: Request<Incoming>) -> Response<Pieces> {
+async fn admit(
+    house: &House,
+    place: &Place,
+    route: Option<Route>,
+    request: Request<Incoming>,
+) -> (Response<Pieces>, Option<Turn>) {
     if request.body().size_hint().upper().is_none_or(|bytes| bytes > LARGEST_BODY) {
         let response = plain(StatusCode::PAYLOAD_TOO_LARGE, "nothing can be sent here, only asked for\n".to_owned());
-        let response = with(response, CONNECTION, HeaderValue::from_static("close"));
-        return response.map(|pieces| pieces.on(place.free_turn()));
+        return (with(response, CONNECTION, HeaderValue::from_static("close")), None);
     }
     let header = request.headers().get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok());
     let (patience, came) = (patience(header, house.site.scraper.timeout()), Instant::now());
     // A probe that fails because many look at us would have us restarted.
     let turn = if is_probe(route) { Some(place.free_turn()) } else { place.turn(patience / 2).await };
-    match turn {
-        Some(turn) => {
-            // In whole tenths: what is said of a deadline stays readable.
-            let waited = came.elapsed().div_duration_f64(TENTH).floor();
-            respond(house, route, request.method(), patience.saturating_sub(TENTH.mul_f64(waited)))
-                .await
-                .map(|pieces| pieces.on(turn))
-        }
-        None => crowded(house).map(|pieces| pieces.on(place.free_turn())),
+    if turn.is_none() {
+        return (crowded(house), None);
     }
+    // In whole tenths: what is said of a deadline stays readable.
+    let waited = came.elapsed().div_duration_f64(TENTH).floor();
+    let left = patience.saturating_sub(TENTH.mul_f64(waited));
+    (respond(house, route, request.method(), left).await, turn)
 }
 
 impl House {
@@ -386,8 +401,7 @@ impl House {
 }
 
 fn crowded(house: &House) -> Response<Pieces> {
-    let limit = house.site.limits.requests;
-    busy(format!("{limit} requests are being answered already; try again, or raise --web.max-requests\n"))
+    busy(house.crowd.why_no_turn())
 }
 
 fn busy(text: String) -> Response<Pieces> {
@@ -412,7 +426,7 @@ async fn respond(house: &House, route: Option<Route>, method: &Method, patience:
     match route {
         Route::Metrics => metrics(site, patience).await,
         Route::Debug => plain(StatusCode::OK, house.explanation(patience).await),
-        Route::Home => home(site),
+        Route::Home => home(&house.home),
         Route::Status => status(site, patience).await,
         Route::Healthy => plain(StatusCode::OK, "healthy\n".to_owned()),
         Route::Ready => plain(StatusCode::OK, "ready\n".to_owned()),
@@ -422,7 +436,7 @@ async fn respond(house: &House, route: Option<Route>, method: &Method, patience:
 async fn metrics(site: &Site, patience: Duration) -> Response<Pieces> {
     let metrics = site.scraper.answer(patience).await;
     let status = if site.strict && !metrics.up { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
-    answer(status, METRICS_TYPE, metrics.pieces)
+    answer(status, METRICS_TYPE, Pieces::behind(metrics.page, metrics.own))
 }
 
 /// How long a client waits: what it says, less the way back, and never longer than configured. What is no
@@ -433,9 +447,8 @@ fn patience(header: Option<&str>, configured: Duration) -> Duration {
     said.map_or(configured, |said| said.min(configured))
 }
 
-fn home(site: &Site) -> Response<Pieces> {
-    let mut response =
-        answer(StatusCode::OK, "text/html; charset=utf-8", vec![page::html(&site.telemetry_path).into()]);
+fn home(page: &Arc<Common>) -> Response<Pieces> {
+    let mut response = answer(StatusCode::OK, "text/html; charset=utf-8", Arc::clone(page));
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -447,7 +460,7 @@ fn home(site: &Site) -> Response<Pieces> {
 async fn status(site: &Site, patience: Duration) -> Response<Pieces> {
     match redact::json::to_vec(&site.scraper.status(patience).await) {
         Ok(json) => {
-            let mut response = answer(StatusCode::OK, "application/json", vec![json.into()]);
+            let mut response = answer(StatusCode::OK, "application/json", vec![Bytes::from(json)]);
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             response
         }
@@ -456,11 +469,11 @@ async fn status(site: &Site, patience: Duration) -> Response<Pieces> {
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Pieces> {
-    answer(status, "text/plain; charset=utf-8", vec![text.into()])
+    answer(status, "text/plain; charset=utf-8", vec![Bytes::from(text)])
 }
 
-fn answer(status: StatusCode, content_type: &'static str, pieces: Vec<Bytes>) -> Response<Pieces> {
-    let mut response = Response::new(Pieces::from(pieces));
+fn answer(status: StatusCode, content_type: &'static str, pieces: impl Into<Pieces>) -> Response<Pieces> {
+    let mut response = Response::new(pieces.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));

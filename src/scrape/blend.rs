@@ -13,6 +13,7 @@ use crate::events::{Events, ledger::Told};
 use crate::family::encode;
 use crate::pipeline::{self, MAIN, Outcome, PageReport, Source};
 use crate::settings::{HostFacts, Settings};
+use crate::web::Common;
 
 /// What the upstreams answered to one scrape, the main one first.
 #[derive(Clone)]
@@ -30,7 +31,8 @@ pub(super) struct Blend {
     pub(super) outcome: Outcome,
     /// What the event streams say of these pages' engines.
     pub(super) told: Vec<Told>,
-    pub(super) derived: Bytes,
+    /// The corrected page and the families derived from it.
+    pub(super) page: Arc<Common>,
     /// Our own code panicked over these pages.
     pub(super) broke: bool,
     told_of: AtomicBool,
@@ -103,8 +105,9 @@ impl Blend {
             outcome.families.extend(events.engine_families(&told));
         }
         let derived = Bytes::from(encode(&outcome.families));
+        let page = Arc::new(Common::new([std::mem::take(&mut outcome.page), vec![derived]].concat()));
         let (extras, told_of) = (round.extras.clone(), AtomicBool::new(false));
-        Blend { extras, sources, facts, outcome, told, derived, broke, told_of }
+        Blend { extras, sources, facts, outcome, told, page, broke, told_of }
     }
 
     /// `true` for the first who asks.

@@ -34,7 +34,7 @@ use crate::process::Process;
 use crate::settings::{HostFacts, Settings};
 use crate::status::{self, Exporter, Status, Upstream, engines};
 use crate::upstream::{Client, UpstreamError};
-use crate::web::Reloads;
+use crate::web::{Common, Reloads};
 
 /// What work on pages gets in any case: far more than good ones take, and less than a client keeps for the way back.
 const GRACE: Duration = Duration::from_millis(200);
@@ -62,8 +62,10 @@ pub struct Scraper {
 pub struct Answer {
     /// Whether the main upstream's part is in it.
     pub up: bool,
-    /// Text 0.0.4, in pieces to be sent one after the other.
-    pub pieces: Vec<Bytes>,
+    /// Text 0.0.4 of the upstreams and what was derived from it: the same for all who got the same pages.
+    pub page: Arc<Common>,
+    /// What stands behind it, as of this answer.
+    pub own: Bytes,
 }
 
 /// What one who asked is told from.
@@ -142,9 +144,8 @@ impl Scraper {
         families.push(notice::active(&self.notices(&blend)));
         families.extend(log::families());
         families.extend(self.reloads.iter().flat_map(Reloads::families));
-        let own = Bytes::from(encode(&families));
-        let pieces = [&blend.outcome.page[..], &[blend.derived.clone(), own]].concat();
-        Answer { up: round.main.result.is_ok() && !blend.broke, pieces }
+        let (up, page) = (round.main.result.is_ok() && !blend.broke, Arc::clone(&blend.page));
+        Answer { up, page, own: encode(&families).into() }
     }
 
     /// What `/debug` says, within `patience`.

@@ -3,22 +3,23 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::Crc;
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::task::yield_now;
 
+use super::common::{Common, pack};
 use super::place::Turn;
+use super::unsent::Holding;
 
-/// How much is packed before others have their turn.
-const STEP: usize = 64 * 1024;
 /// A body that fits into one packet of any network is not made faster by packing.
 const SMALL: usize = 1024;
+/// How a gzip stream begins: deflate, no name, no time, packed at its fastest, by an unknown system (RFC 1952).
+const GZIP: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
 /// Pieces to be sent. hyper sets Content-Length from the size hint, and takes them as one frame: as much of it goes in one
 /// system call as the connection takes.
@@ -26,22 +27,45 @@ const SMALL: usize = 1024;
 pub(crate) struct Pieces {
     left: VecDeque<Bytes>,
     bytes: usize,
-    turn: Option<Turn>,
+    /// What its first pieces are, where others have the same.
+    common: Option<Arc<Common>>,
+    holding: Holding,
+    /// Ends with the last byte.
+    _turn: Option<Turn>,
 }
 
 impl From<Vec<Bytes>> for Pieces {
     fn from(pieces: Vec<Bytes>) -> Pieces {
-        let left: VecDeque<Bytes> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        let bytes = left.iter().map(Bytes::len).sum();
-        Pieces { left, bytes, turn: None }
+        Pieces::new(pieces, None)
+    }
+}
+
+impl From<Arc<Common>> for Pieces {
+    fn from(common: Arc<Common>) -> Pieces {
+        Pieces::behind(common, Bytes::new())
     }
 }
 
 impl Pieces {
+    /// What others get too, and behind it what is this client's own.
+    pub(crate) fn behind(common: Arc<Common>, own: Bytes) -> Pieces {
+        let pieces = [common.pieces(), &[own]].concat();
+        let counted = (common.id(), common.bytes());
+        Pieces { common: Some(common), ..Pieces::new(pieces, Some(counted)) }
+    }
+
+    fn new(pieces: Vec<Bytes>, common: Option<(u64, usize)>) -> Pieces {
+        let left: VecDeque<Bytes> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+        let bytes = left.iter().map(Bytes::len).sum();
+        let holding = Holding { common, own: bytes - common.map_or(0, |(_, bytes)| bytes) };
+        Pieces { left, bytes, common: None, holding, _turn: None }
+    }
+
     /// The same body, which holds a turn until it has gone.
     pub(crate) fn on(self, turn: Turn) -> Pieces {
-        turn.sending();
-        Pieces { turn: Some(turn), ..self }
+        turn.sending(self.holding);
+        // Its pieces are enough from here on; what others wanted packed must not live as long as they.
+        Pieces { _turn: Some(turn), common: None, ..self }
     }
 
     /// Whether packing it is worth while.
@@ -49,16 +73,23 @@ impl Pieces {
         self.bytes > SMALL
     }
 
-    /// The same, packed with gzip at its fastest. Others have their turn in between: a body may be large, and all of
-    /// us are one thread.
+    /// The same, packed with gzip; before it has a turn.
     pub(crate) async fn packed(self) -> io::Result<Pieces> {
-        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-        for part in self.left.iter().flat_map(|piece| piece.chunks(STEP)) {
-            packer.write_all(part)?;
-            yield_now().await;
-        }
-        let packed = Pieces::from(vec![packer.finish()?.into()]);
-        Ok(Pieces { turn: self.turn, ..packed })
+        let common = match &self.common {
+            Some(common) => Some(common.packed().await?),
+            None => None,
+        };
+        let own = self.left.iter().skip(self.common.as_ref().map_or(0, |common| common.pieces().len()));
+        let own = pack(&own.cloned().collect::<Vec<_>>(), true).await?;
+        let mut crc = Crc::new();
+        common.iter().for_each(|common| crc.combine(&common.crc));
+        crc.combine(&own.crc);
+        // The length in the trailer is the one modulo 2^32.
+        let trailer = [crc.sum().to_le_bytes(), (self.bytes as u32).to_le_bytes()].concat();
+        let counted = common.map(|common| (common.id, common.blocks.len()));
+        let blocks = common.iter().map(|common| &common.blocks).chain([&own.blocks]).cloned();
+        let pieces = [Bytes::from_static(&GZIP)].into_iter().chain(blocks).chain([trailer.into()]);
+        Ok(Pieces::new(pieces.collect(), counted))
     }
 }
 
@@ -184,7 +215,7 @@ mod tests {
     async fn a_packed_answer_keeps_its_turn() {
         let crowd = Crowd::new(Limits { requests: 1, ..Limits::default() });
         let (one, other) = (crowd.enter(here()).unwrap(), crowd.enter(here()).unwrap());
-        let mut packed = pieces(&["a"]).on(one.free_turn()).packed().await.unwrap();
+        let mut packed = pieces(&["a"]).packed().await.unwrap().on(one.free_turn());
         assert!(has_none(&other).await);
         drop(frame(&mut packed));
         assert!(!has_none(&other).await);

@@ -3,6 +3,9 @@
 //! Clients that make us wait (no request yet, or an answer that is not taken) never keep out one that asks: the source
 //! with most connections makes room, and of its clients the one that has waited longest. Only when every place is taken by
 //! work of ours is somebody refused. Turns to be answered go to the source that has fewest, and never all of them to one.
+//!
+//! While answers that their clients do not take hold too much memory, no further one is begun: the source that holds most
+//! makes room, and of its clients the one that holds most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,6 +19,7 @@ use tokio::time::Instant;
 
 use super::place::Place;
 use super::source::Source;
+use super::unsent::{self, Unsent};
 
 /// Time enough to say what one came for.
 const HEARING: Duration = Duration::from_millis(50);
@@ -36,6 +40,9 @@ pub struct Limits {
     pub sending: Duration,
     /// An answer that is not taken for this long makes room for a request.
     pub stalled: Duration,
+    /// Bytes. While answers that are not taken hold as much together, none is begun: so they hold no more than this and
+    /// what was begun before it was reached.
+    pub unsent: usize,
 }
 
 impl Default for Limits {
@@ -47,6 +54,7 @@ impl Default for Limits {
             idle: Duration::from_secs(75),
             sending: Duration::from_secs(60),
             stalled: Duration::from_secs(1),
+            unsent: 64 << 20,
         }
     }
 }
@@ -78,6 +86,8 @@ pub(super) struct Places {
     closed: u64,
     /// Requests that were refused.
     refused: u64,
+    /// Answers that were cut off for the memory that they held.
+    cut: u64,
 }
 
 pub(super) struct Guest {
@@ -90,6 +100,8 @@ pub(super) struct Guest {
     called: Arc<Notify>,
     /// It says no more, though it may still listen: whoever is to hear that when it was answered.
     pub(super) mute: Option<Waker>,
+    /// Answers that it has not taken: the last one, and one before it where it asked again at once.
+    unsent: Vec<Unsent>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +178,8 @@ impl Crowd {
         }
         let (number, leave, called) = (places.number(), Arc::<Notify>::default(), Arc::<Notify>::default());
         let (leaving, calling) = (Arc::clone(&leave), Arc::clone(&called));
-        let guest = Guest { source, doing: Doing::Greeting, since: Instant::now(), leave, called, mute: None };
+        let (since, unsent) = (Instant::now(), Vec::new());
+        let guest = Guest { source, doing: Doing::Greeting, since, leave, called, mute: None, unsent };
         places.taken.insert(number, guest);
         Some(Place::new(Arc::clone(self), number, source, leaving, calling))
     }
@@ -186,13 +199,29 @@ impl Crowd {
         let (limits, places) = (&self.limits, self.places());
         let answered = places.taken.values().filter(|guest| guest.doing.turn().is_some()).count();
         format!(
-            "\nserver\n  connections {} of {}; {} were closed for want of room\n  requests    {answered} of {}; {} were refused\n",
+            "\nserver\n  connections {} of {}; {} were closed for want of room\n  requests    {answered} of {}; {} were refused\n  \
+             unsent      {} of {} bytes; {} answers were cut off for want of room\n",
             places.taken.len(),
             limits.connections,
             places.closed,
             limits.requests,
-            places.refused
+            places.refused,
+            places.unsent(),
+            limits.unsent,
+            places.cut
         )
+    }
+
+    /// For one whose request found no turn.
+    pub(crate) fn why_no_turn(&self) -> String {
+        if self.places().unsent() >= self.limits.unsent {
+            return format!(
+                "answers that their clients do not take hold {} bytes already; try again, or raise --upstream.max-bytes\n",
+                self.limits.unsent
+            );
+        }
+        let limit = self.limits.requests;
+        format!("{limit} requests are being answered already; try again, or raise --web.max-requests\n")
     }
 
     pub(super) fn places(&self) -> MutexGuard<'_, Places> {
@@ -243,6 +272,52 @@ impl Places {
         longest.inspect(|number| self.send_away(*number)).is_some()
     }
 
+    /// Cuts off answers that have not been taken for too long, until the rest holds little enough.
+    fn cut_unsent(&mut self, limits: &Limits) -> bool {
+        let before = self.cut;
+        while self.unsent() >= limits.unsent
+            && let Some(number) = self.holds_most(limits)
+        {
+            self.tell_cutting(limits.unsent);
+            self.send_away(number);
+        }
+        self.cut > before
+    }
+
+    /// Of those that have not taken an answer for too long, who holds most: of the source that does.
+    fn holds_most(&self, limits: &Limits) -> Option<u64> {
+        let now = Instant::now();
+        let mut by_source = BTreeMap::<Source, Vec<Unsent>>::new();
+        self.taken.values().for_each(|guest| by_source.entry(guest.source).or_default().extend(&guest.unsent));
+        let by_source: BTreeMap<_, _> = by_source.into_iter().map(|(source, all)| (source, unsent::bytes(&all))).collect();
+        let late = |guest: &&Guest| guest.unsent.iter().any(|answer| now - answer.since >= limits.stalled);
+        let rank = |guest: &Guest| {
+            let since = guest.unsent.iter().map(|answer| answer.since).min();
+            (by_source.get(&guest.source).copied(), unsent::bytes(&guest.unsent), Reverse(since))
+        };
+        let late = self.taken.iter().filter(|(_, guest)| late(guest));
+        late.max_by_key(|(_, guest)| rank(guest)).map(|(number, _)| *number)
+    }
+
+    /// Bytes of all answers that are not taken.
+    fn unsent(&self) -> usize {
+        unsent::bytes(self.taken.values().flat_map(|guest| &guest.unsent))
+    }
+
+    /// An answer is on its way.
+    pub(super) fn hold(&mut self, number: u64, answer: Unsent) {
+        if let Some(guest) = self.taken.get_mut(&number) {
+            guest.unsent.push(answer);
+        }
+    }
+
+    /// The answer of a turn is gone.
+    pub(super) fn let_go(&mut self, number: u64, turn: u64) {
+        if let Some(guest) = self.taken.get_mut(&number) {
+            guest.unsent.retain(|answer| answer.turn != turn);
+        }
+    }
+
     fn turns(&self) -> Turns {
         let mut turns = Turns::default();
         for guest in self.taken.values().filter(|guest| guest.doing.turn().is_some()) {
@@ -253,7 +328,11 @@ impl Places {
     }
 
     /// Gives turns to those who wait, as far as there are any: to the source that has fewest, and there to who came first.
+    /// All of them at once, also where there is little room left for what they will hold: they share their pages.
     pub(super) fn call(&mut self, limits: &Limits) {
+        if !self.line.is_empty() && self.unsent() >= limits.unsent {
+            return;
+        }
         while !self.line.is_empty() {
             let turns = self.turns();
             let waiting = self.line.iter().filter_map(|number| Some((*number, self.taken.get(number)?)));
@@ -273,7 +352,7 @@ impl Places {
             self.line.push(number);
         }
         self.call(limits);
-        if self.line.contains(&number) && self.cut_stalled(number, limits) {
+        if self.line.contains(&number) && (self.cut_unsent(limits) || self.cut_stalled(number, limits)) {
             self.call(limits);
         }
     }
@@ -296,14 +375,13 @@ impl Places {
         self.taken.get(&number).and_then(|guest| guest.doing.turn())
     }
 
-    /// A turn is over.
-    pub(super) fn end(&mut self, number: u64, limits: &Limits) {
+    /// A turn is over. Others may be called.
+    pub(super) fn end(&mut self, number: u64) {
         self.change(number, Doing::Idle);
         // Whoever said no more wants to hear that all was said to it.
         if let Some(waker) = self.taken.get_mut(&number).and_then(|guest| guest.mute.take()) {
             waker.wake();
         }
-        self.call(limits);
     }
 
     fn tell_refusing(&mut self, limit: usize) {
@@ -311,6 +389,16 @@ impl Places {
             tracing::warn!(limit, "a request was refused: as many as --web.max-requests allows are being answered");
         }
         self.refused += 1;
+    }
+
+    fn tell_cutting(&mut self, limit: usize) {
+        if self.cut == 0 {
+            tracing::warn!(
+                limit,
+                "answers that their clients do not take hold too much memory: those that hold most are cut off"
+            );
+        }
+        self.cut += 1;
     }
 
     fn tell_closing(&mut self) {

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use super::*;
 use crate::web::place::Turn;
+use crate::web::unsent::Holding;
 
 /// A source of this number.
 fn source(number: u32) -> Source {
@@ -52,7 +53,7 @@ async fn nobody_is_sent_away_while_we_work_for_him() {
     let first = crowd.enter(source(1)).unwrap();
     let turn = ask(&first).unwrap();
     assert!(crowd.enter(source(1)).is_none());
-    turn.sending();
+    turn.sending(Holding::default());
     let second = crowd.enter(source(1));
     assert!(second.is_some() && doing(&first).is_none());
 }
@@ -63,7 +64,7 @@ async fn a_stalled_answer_gives_its_turn_to_a_request() {
     let (slow, quick) = (crowd.enter(source(1)).unwrap(), crowd.enter(source(1)).unwrap());
     let turn = ask(&slow).unwrap();
     assert!(ask(&quick).is_none(), "we work for the slow one");
-    turn.sending();
+    turn.sending(Holding::default());
     assert!(ask(&quick).is_none(), "it has hardly begun to read");
     pass(1).await;
     assert!(ask(&quick).is_some());
@@ -75,7 +76,7 @@ async fn a_turn_ends_with_itself_and_not_with_the_one_before() {
     let crowd = crowd(10, 1);
     let place = crowd.enter(source(1)).unwrap();
     let former = ask(&place).unwrap();
-    former.sending();
+    former.sending(Holding::default());
     let next = ask(&place).unwrap();
     drop(former);
     assert_eq!(doing(&place), Some(Doing::Answering(next.number())));
@@ -93,7 +94,7 @@ async fn each_kind_of_waiting_has_its_own_end() {
     let began = Instant::now();
     assert_eq!((place.over().await, began.elapsed().as_secs()), ("it sent no further request", 75));
     let turn = ask(&place).unwrap();
-    turn.sending();
+    turn.sending(Holding::default());
     let began = Instant::now();
     assert_eq!((place.over().await, began.elapsed().as_secs()), ("it did not take its answer", 60));
 }
@@ -113,7 +114,7 @@ async fn leaving_frees_the_place() {
     let crowd = crowd(1, 1);
     for _ in 0..10 {
         let place = crowd.enter(source(1)).unwrap();
-        ask(&place).unwrap().sending();
+        ask(&place).unwrap().sending(Holding::default());
     }
     assert_eq!(crowd.places().taken.len(), 0);
 }
@@ -172,4 +173,74 @@ async fn a_turn_that_ends_goes_to_the_source_with_fewest_and_there_to_who_came_f
     // After the first end source 1 has two and 3 none; after the second 1 and 3 have one, and 1 came first.
     assert_eq!((at(&other), at(&same), at(&another)), (Some(1), Some(2), None));
     assert_eq!(began.elapsed(), patience);
+}
+
+/// Answers that are not taken may hold so many bytes together.
+fn scanty(unsent: usize) -> Arc<Crowd> {
+    Crowd::new(Limits { connections: 100, requests: 0, unsent, ..Limits::default() })
+}
+
+/// A client that does not take its answer.
+fn stalled(crowd: &Arc<Crowd>, from: u32, common: Option<(u64, usize)>, own: usize) -> (Place, Turn) {
+    let place = crowd.enter(source(from)).unwrap();
+    let turn = ask(&place).unwrap();
+    turn.sending(Holding { common, own });
+    (place, turn)
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_not_taken_make_room_for_one_that_is() {
+    let crowd = scanty(100);
+    let (slow, quick) = (stalled(&crowd, 1, None, 100), crowd.enter(source(2)).unwrap());
+    assert!(ask(&quick).is_none(), "it has hardly begun to read");
+    pass(1).await;
+    assert!(ask(&quick).is_some());
+    assert_eq!(slow.0.over().await, "it made room for another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_taken_holds_nothing() {
+    let crowd = scanty(100);
+    drop(stalled(&crowd, 1, None, 100));
+    let (place, turn) = stalled(&crowd, 1, None, 100);
+    drop(turn);
+    assert!(ask(&crowd.enter(source(1)).unwrap()).is_some() && doing(&place) == Some(Doing::Idle));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_many_wait_for_is_held_once() {
+    let crowd = scanty(100);
+    let _slow: Vec<_> = (0..20).map(|_| stalled(&crowd, 1, Some((7, 70)), 1)).collect();
+    // 70 and 20 times 1.
+    assert!(ask(&crowd.enter(source(1)).unwrap()).is_some());
+    let _other = stalled(&crowd, 1, Some((8, 10)), 0);
+    assert!(ask(&crowd.enter(source(1)).unwrap()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_most_of_the_source_that_holds_most_is_cut_off() {
+    let crowd = scanty(100);
+    let alone = stalled(&crowd, 1, None, 45);
+    pass(1).await;
+    let (less, more) = (stalled(&crowd, 2, None, 20), stalled(&crowd, 2, None, 30));
+    let newcomer = crowd.enter(source(3)).unwrap();
+    pass(1).await;
+    // 45 + 20 + 30 are below 100, and with another 5 no more.
+    let last = stalled(&crowd, 4, None, 5);
+    assert!(ask(&newcomer).is_some());
+    let goes = [&alone, &less, &more, &last].map(|(place, _)| doing(place).is_none());
+    assert_eq!(goes, [false, false, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_again_before_it_took_an_answer_still_holds_it() {
+    let crowd = scanty(100);
+    let (place, former) = stalled(&crowd, 1, None, 60);
+    let next = ask(&place).unwrap();
+    next.sending(Holding { common: None, own: 40 });
+    let other = crowd.enter(source(2)).unwrap();
+    assert!(ask(&other).is_none(), "60 and 40");
+    drop(former);
+    assert!(ask(&other).is_some());
+    drop(next);
 }

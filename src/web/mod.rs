@@ -13,6 +13,7 @@
 
 mod body;
 mod coding;
+mod common;
 mod config;
 mod crowd;
 mod demands;
@@ -27,10 +28,12 @@ mod section;
 mod source;
 mod tls;
 mod turns;
+mod unsent;
 mod users;
 mod yaml;
 
 pub use coding::Compression;
+pub use common::Common;
 pub use config::{ClientAuth, Config, Tls};
 pub use crowd::Limits;
 pub use keeper::{Keeper, Protection, WebError};
@@ -45,4 +48,4 @@ pub(crate) use body::Pieces;
 pub(crate) use coding::asks_for_gzip;
 pub(crate) use crowd::Crowd;
 pub(crate) use half::HalfClose;
-pub(crate) use place::Place;
+pub(crate) use place::{Place, Turn};

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::crowd::{Crowd, Doing};
 use super::source::Source;
+use super::unsent::{Holding, Unsent};
 
 /// A connection's place. Dropping it leaves.
 pub(crate) struct Place {
@@ -170,9 +171,10 @@ impl Turn {
         self.turn
     }
 
-    /// The answer is made; from here on the client makes the pace.
-    pub(crate) fn sending(&self) {
+    /// The answer is made and holds this much; from here on the client makes the pace.
+    pub(super) fn sending(&self, holding: Holding) {
         let mut places = self.crowd.places();
+        places.hold(self.place, Unsent { turn: self.turn, since: Instant::now(), holding });
         if places.turn_of(self.place) == Some(self.turn) {
             places.change(self.place, Doing::Sending(self.turn));
         }
@@ -182,9 +184,11 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut places = self.crowd.places();
+        places.let_go(self.place, self.turn);
         // A client may ask again before the last byte of its former answer has gone.
         if places.turn_of(self.place) == Some(self.turn) {
-            places.end(self.place, &self.crowd.limits);
+            places.end(self.place);
         }
+        places.call(&self.crowd.limits);
     }
 }
