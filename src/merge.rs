@@ -35,34 +35,49 @@ pub struct Part {
 /// Joins further pages of valid text 0.0.4 beside the main one, in the order in which families appear. Lines without
 /// a name belong to nothing and go; of two samples of one series the first stays.
 pub fn join(main: &[u8], further: &[Vec<u8>]) -> Joined {
-    let taken = names(main);
-    let mut families = Families::default();
-    let parts = further.iter().map(|page| families.add(page, &taken)).collect();
-    drop(taken);
+    let mut families = Families::of(further);
+    families.leave_out_those_of(main);
+    let mut parted = Parted::default();
+    let parts = further.iter().map(|page| families.add(page, &mut parted)).collect();
     Joined { text: families.written(), parts }
-}
-
-fn names(page: &[u8]) -> HashSet<&[u8]> {
-    named_lines(page).filter_map(|(name, _)| name).collect()
 }
 
 /// The families of all further pages, in the order in which they appear. A page may have one on each of its shortest lines, so
 /// there is nothing for each of them that has memory of its own.
-#[derive(Default)]
 struct Families<'p> {
-    numbers: HashMap<&'p [u8], usize>,
+    numbers: HashMap<&'p [u8], u32>,
     list: Vec<Family>,
     /// The lines that stay, as they came.
     lines: Vec<Line<'p>>,
     /// Of families with more than one sample.
     series: HashSet<&'p [u8]>,
-    /// Histograms and summaries: their samples have names of their own.
-    with_parts: HashSet<&'p [u8]>,
+}
+
+/// Histograms and summaries that are known by now: their samples have names of their own.
+#[derive(Default)]
+struct Parted<'p>(HashSet<&'p [u8]>);
+
+/// The names of the parts of histograms and summaries.
+const PARTS: [&[u8]; 3] = [b"_bucket", b"_sum", b"_count"];
+
+impl<'p> Parted<'p> {
+    /// The family of a line with this name: the name itself, or what it is a part of where that is known by now.
+    fn family(&mut self, name: &'p [u8], line: &[u8]) -> &'p [u8] {
+        if has_parts(line) {
+            self.0.insert(name);
+        }
+        let base = PARTS.into_iter().find_map(|part| name.strip_suffix(part));
+        base.filter(|base| self.0.contains(base)).unwrap_or(name)
+    }
 }
 
 /// What is there of a family.
 #[derive(Clone, Copy, Default)]
 struct Family {
+    /// The main page has it, or every server does.
+    is_left_out: bool,
+    /// Which of its parts the main page has under their own names.
+    parts_left_out: [bool; PARTS.len()],
     has_help: bool,
     has_kind: bool,
     samples: Samples,
@@ -79,7 +94,7 @@ enum Samples {
 
 /// A line that stays.
 struct Line<'p> {
-    family: usize,
+    family: u32,
     rank: Rank,
     text: &'p [u8],
 }
@@ -96,35 +111,69 @@ enum Rank {
 const RANKS: usize = 3;
 
 impl<'p> Families<'p> {
-    /// Adds a page.
-    fn add(&mut self, page: &'p [u8], taken: &HashSet<&[u8]>) -> Part {
-        let (mut left_out, mut samples) = (HashSet::<&[u8]>::new(), 0);
+    /// The families of these pages, with no lines yet.
+    fn of(pages: &'p [Vec<u8>]) -> Families<'p> {
+        // Room for as many as there can be: a table that grows needs its former self beside it.
+        let most = pages.iter().map(|page| named_lines(page).filter(|(name, _)| name.is_some()).count()).sum();
+        let (mut numbers, mut list) = (HashMap::with_capacity(most), Vec::new());
+        let mut parted = Parted::default();
+        for (page, (name, span)) in pages.iter().flat_map(|page| named_lines(page).map(move |line| (page, line))) {
+            let Some(name) = name else { continue };
+            let family = parted.family(name, span.of(page));
+            let next = list.len();
+            numbers.entry(family).or_insert_with(|| {
+                list.push(Family { is_left_out: is_of_the_process(family), ..Family::default() });
+                // A page has fewer lines than that, and what is more is left out.
+                u32::try_from(next).unwrap_or(u32::MAX)
+            });
+        }
+        Families { numbers, list, lines: Vec::new(), series: HashSet::new() }
+    }
+
+    /// Marks what the main page has by its name, or by the name of a part.
+    fn leave_out_those_of(&mut self, main: &[u8]) {
+        for name in named_lines(main).filter_map(|(name, _)| name) {
+            if let Some(family) = self.numbered(name) {
+                family.is_left_out = true;
+            }
+            for (number, part) in PARTS.into_iter().enumerate() {
+                if let Some(family) = name.strip_suffix(part).and_then(|base| self.numbered(base)) {
+                    family.parts_left_out[number] = true;
+                }
+            }
+        }
+    }
+
+    fn numbered(&mut self, family: &[u8]) -> Option<&mut Family> {
+        self.numbers.get(family).and_then(|number| self.list.get_mut(*number as usize))
+    }
+
+    /// Adds the lines of a page.
+    fn add(&mut self, page: &'p [u8], parted: &mut Parted<'p>) -> Part {
+        let (mut left_out, mut samples) = (HashSet::new(), 0);
         for (name, span) in named_lines(page) {
             let Some(name) = name else { continue };
-            if has_parts(span.of(page)) {
-                self.with_parts.insert(name);
-            }
-            let family = self.family_name(name);
-            if taken.contains(name) || taken.contains(family) || is_of_the_process(family) {
-                left_out.insert(family);
-            } else if self.add_line(family, span.of(page)) {
+            let family = parted.family(name, span.of(page));
+            let Some(&number) = self.numbers.get(family) else { continue };
+            if self.is_left_out(number, &name[family.len()..]) {
+                left_out.insert(number);
+            } else if self.add_line(number, span.of(page)) {
                 samples += 1;
             }
         }
         Part { left_out: left_out.len(), samples }
     }
 
-    /// The name itself, or the family's where it names a part of a histogram or summary that is known.
-    fn family_name(&self, name: &'p [u8]) -> &'p [u8] {
-        let parts = [&b"_bucket"[..], b"_sum", b"_count"];
-        let base = parts.into_iter().find_map(|part| name.strip_suffix(part));
-        base.filter(|base| self.with_parts.contains(base)).unwrap_or(name)
+    /// Whether the lines of a part of this family (or of the family itself, where the part has no name) are left out.
+    fn is_left_out(&self, number: u32, part: &[u8]) -> bool {
+        let Some(family) = self.list.get(number as usize) else { return true };
+        let part = PARTS.iter().position(|known| *known == part);
+        family.is_left_out || part.is_some_and(|part| family.parts_left_out[part])
     }
 
     /// Adds a line; `true` for a sample that stays.
-    fn add_line(&mut self, family: &'p [u8], line: &'p [u8]) -> bool {
-        let family = self.number(family);
-        let (text, has) = (line.trim_ascii(), &mut self.list[family]);
+    fn add_line(&mut self, family: u32, line: &'p [u8]) -> bool {
+        let (text, has) = (line.trim_ascii(), &mut self.list[family as usize]);
         let rank = match text {
             [b'#', ..] if is_help(text) => (!std::mem::replace(&mut has.has_help, true)).then_some(Rank::Help),
             [b'#', ..] => (!std::mem::replace(&mut has.has_kind, true)).then_some(Rank::Kind),
@@ -134,17 +183,9 @@ impl<'p> Families<'p> {
         matches!(rank, Some(Rank::Sample))
     }
 
-    fn number(&mut self, family: &'p [u8]) -> usize {
-        let number = *self.numbers.entry(family).or_insert(self.list.len());
-        if number == self.list.len() {
-            self.list.push(Family::default());
-        }
-        number
-    }
-
     /// Whether a family has no sample of this series yet. Most have one sample, which needs no entry.
-    fn is_new(&mut self, family: usize, sample: &'p [u8]) -> bool {
-        let samples = &mut self.list[family].samples;
+    fn is_new(&mut self, family: u32, sample: &'p [u8]) -> bool {
+        let samples = &mut self.list[family as usize].samples;
         match *samples {
             Samples::None => {
                 *samples = u32::try_from(self.lines.len()).map_or(Samples::Many, Samples::One);
@@ -178,7 +219,7 @@ impl<'p> Families<'p> {
 
 /// The numbers of lines by family and rank, and there as they came.
 fn in_order(lines: &[Line<'_>], families: usize) -> Vec<usize> {
-    let slot = |line: &Line<'_>| line.family * RANKS + line.rank as usize;
+    let slot = |line: &Line<'_>| line.family as usize * RANKS + line.rank as usize;
     // First how many there are in each slot, then where each begins.
     let mut begins = vec![0; families * RANKS];
     lines.iter().for_each(|line| begins[slot(line)] += 1);

@@ -32,6 +32,7 @@ use crate::page;
 use crate::plain;
 use crate::redact;
 use crate::scrape::Scraper;
+use crate::upstream::{Flight, Ticket};
 use crate::web::{
     Common, Compression, Crowd, HalfClose, Keeper, Limits, Names, Pieces, Place, Protection, Turn, Verdict,
     asks_for_gzip,
@@ -39,8 +40,9 @@ use crate::web::{
 
 /// Valid for Prometheus 2 and 3, whatever the client would accept beside it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// What hyper reads ahead and writes behind. A request whose head is twice as long is refused.
-const BUFFER: usize = 64 * 1024;
+/// What hyper reads ahead and writes behind. A longer head of a request is refused, at twice as much for sure: a read may
+/// bring more. Every connection may hold as much.
+const BUFFER: usize = 16 * 1024;
 /// Nobody sends us anything; a client that adds a little to its GET is not refused for it.
 const LARGEST_BODY: u64 = 4096;
 /// For whoever speaks HTTP where HTTPS is spoken.
@@ -100,6 +102,9 @@ struct House {
     crowd: Arc<Crowd>,
     /// The status page, the same for all.
     home: Arc<Common>,
+    /// `/debug` and `/api/status`: whoever asks while one is being made gets it too. They may be large.
+    debug: Flight<Result<Arc<Common>, String>>,
+    status: Flight<Result<Arc<Common>, String>>,
 }
 
 /// Opens a listener for each address.
@@ -131,7 +136,8 @@ async fn bind_one(listen: &Listen) -> io::Result<TcpListener> {
 pub async fn serve(listeners: Vec<TcpListener>, site: Site, hangup: impl AsyncFnMut(), end: impl Future<Output = ()>) {
     let crowd = Crowd::new(site.limits);
     let home = Arc::new(Common::new(vec![page::html(&site.telemetry_path).into()]));
-    let house = Arc::new(House { site, crowd, home });
+    let (debug, status) = (Flight::keeping(Duration::ZERO), Flight::keeping(Duration::ZERO));
+    let house = Arc::new(House { site, crowd, home, debug, status });
     let (ending, ended) = watch::channel(());
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -372,7 +378,7 @@ async fn coded(response: Response<Pieces>, gzip: bool) -> Response<Pieces> {
 
 /// The answer, if there is a turn for it before half of the client's patience is over.
 async fn admit(
-    house: &House,
+    house: &Arc<House>,
     place: &Place,
     route: Option<Route>,
     request: Request<Incoming>,
@@ -395,8 +401,19 @@ async fn admit(
 }
 
 impl House {
-    async fn explanation(&self, patience: Duration) -> String {
-        self.site.scraper.explanation(patience).await + &self.site.web.explain() + &self.crowd.explain()
+    /// The text of `/debug`.
+    async fn explanation(self: Arc<House>) -> Result<Arc<Common>, String> {
+        let scraper = &self.site.scraper;
+        let text = scraper.explanation(scraper.timeout()).await + &self.site.web.explain() + &self.crowd.explain();
+        Ok(Arc::new(Common::new(vec![text.into()])))
+    }
+
+    /// The JSON of `/api/status`.
+    async fn told(self: Arc<House>) -> Result<Arc<Common>, String> {
+        let scraper = &self.site.scraper;
+        let json = redact::json::to_vec(&scraper.status(scraper.timeout()).await);
+        json.map(|json| Arc::new(Common::new(vec![json.into()])))
+            .map_err(|error| format!("the status cannot be written: {error}\n"))
     }
 }
 
@@ -414,7 +431,7 @@ fn denied() -> Response<Pieces> {
     with(response, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kvtier-exporter\", charset=\"UTF-8\""))
 }
 
-async fn respond(house: &House, route: Option<Route>, method: &Method, patience: Duration) -> Response<Pieces> {
+async fn respond(house: &Arc<House>, route: Option<Route>, method: &Method, patience: Duration) -> Response<Pieces> {
     let site = &house.site;
     let Some(route) = route else {
         return plain(StatusCode::NOT_FOUND, format!("not found; the metrics are at {}\n", site.telemetry_path));
@@ -425,9 +442,12 @@ async fn respond(house: &House, route: Option<Route>, method: &Method, patience:
     }
     match route {
         Route::Metrics => metrics(site, patience).await,
-        Route::Debug => plain(StatusCode::OK, house.explanation(patience).await),
+        Route::Debug => made("text/plain; charset=utf-8", house.debug.join(|| Arc::clone(house).explanation())).await,
         Route::Home => home(&house.home),
-        Route::Status => status(site, patience).await,
+        Route::Status => {
+            let response = made("application/json", house.status.join(|| Arc::clone(house).told())).await;
+            with(response, CACHE_CONTROL, HeaderValue::from_static("no-store"))
+        }
         Route::Healthy => plain(StatusCode::OK, "healthy\n".to_owned()),
         Route::Ready => plain(StatusCode::OK, "ready\n".to_owned()),
     }
@@ -457,14 +477,12 @@ fn home(page: &Arc<Common>) -> Response<Pieces> {
     response
 }
 
-async fn status(site: &Site, patience: Duration) -> Response<Pieces> {
-    match redact::json::to_vec(&site.scraper.status(patience).await) {
-        Ok(json) => {
-            let mut response = answer(StatusCode::OK, "application/json", vec![Bytes::from(json)]);
-            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            response
-        }
-        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("the status cannot be written: {error}\n")),
+/// An answer that is made for all who ask at the same time.
+async fn made(content_type: &'static str, ticket: Ticket<Result<Arc<Common>, String>>) -> Response<Pieces> {
+    match ticket.landed().await.as_deref() {
+        Some(Ok(page)) => answer(StatusCode::OK, content_type, Arc::clone(page)),
+        Some(Err(why)) => plain(StatusCode::INTERNAL_SERVER_ERROR, why.clone()),
+        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "this exporter broke on it; please report that\n".to_owned()),
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Upstream {
     #[arg(default_value = "0s")]
     pub min_interval: Duration,
 
-    /// Largest body of each of them, packed and unpacked
+    /// Largest body, packed and unpacked: of the engine, and of all extras together
     #[arg(long = "upstream.max-bytes", global = true, value_name = "SIZE", value_parser = units::size)]
     #[arg(default_value = "64MiB")]
     pub max_bytes: u64,
@@ -120,9 +120,14 @@ impl Upstream {
         }
     }
 
-    /// The extras by name. Credentials and the certificate's name are the main upstream's alone.
+    /// The extras by name. Credentials and the certificate's name are the main upstream's alone. Each may send its part of
+    /// what all may send together, so none takes the room of another, and what a scrape can cost does not grow with them.
     pub fn extras(&self) -> Vec<(String, Options)> {
-        self.extras.iter().map(|extra| (extra.name.clone(), self.without_credentials(&extra.address))).collect()
+        let part = |extra: &Extra| {
+            let options = self.without_credentials(&extra.address);
+            Options { max_bytes: options.max_bytes / self.extras.len(), ..options }
+        };
+        self.extras.iter().map(|extra| (extra.name.clone(), part(extra))).collect()
     }
 
     /// Fetches from an address that is shown nothing.

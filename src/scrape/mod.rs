@@ -9,9 +9,10 @@ mod beside;
 mod blend;
 mod explanation;
 mod health;
+mod held;
 mod target;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use self::aside::{Turn, aside};
 use self::beside::Beside;
 use self::blend::{Blend, Round};
 use self::explanation::{Explanation, Seen};
+use self::held::Held;
 use self::target::{Fetch, Target};
 use crate::events::{self, Events};
 use crate::family::encode;
@@ -33,7 +35,7 @@ use crate::pipeline::{MAIN, explain, review};
 use crate::process::Process;
 use crate::settings::{HostFacts, Settings};
 use crate::status::{self, Exporter, Status, Upstream, engines};
-use crate::upstream::{Client, UpstreamError};
+use crate::upstream::{Client, Ticket, UpstreamError};
 use crate::web::{Common, Reloads};
 
 /// What work on pages gets in any case: far more than good ones take, and less than a client keeps for the way back.
@@ -52,9 +54,17 @@ pub struct Scraper {
     beside: Arc<Beside>,
     /// The turn to work on many small pages.
     together: Turn,
+    held: Held,
+    last: Mutex<Weak<Gathering>>,
     telling: Mutex<Telling>,
     process: Process,
     started: f64,
+}
+
+/// Fetches from all upstreams that are waited for together.
+struct Gathering {
+    main: Ticket<Fetch>,
+    extras: Vec<Ticket<Fetch>>,
 }
 
 /// The answer to one scrape.
@@ -80,7 +90,8 @@ impl Scraper {
     /// A scraper of one upstream, and of extras with their names.
     pub fn new(main: Client, extras: Vec<(String, Client)>, settings: Settings, host: Host) -> Scraper {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let target = |(name, client)| Arc::new(Target::new(name, client));
+        let held = Held::default();
+        let target = |(name, client)| Arc::new(Target::new(name, client, held.clone()));
         Scraper {
             main: target((MAIN.to_owned(), main)),
             extras: extras.into_iter().map(target).collect(),
@@ -91,6 +102,8 @@ impl Scraper {
             simulated: false,
             beside: Arc::default(),
             together: Turn::new(),
+            last: Mutex::default(),
+            held,
             telling: Mutex::default(),
             process: Process::own(),
             started,
@@ -217,13 +230,27 @@ impl Scraper {
 
     /// Fetches from all upstreams at once. Who is not there within `patience` has failed.
     async fn round(&self, patience: Duration) -> Round {
-        let main = self.main.fetch(patience);
-        let under_way: Vec<_> = self.extras.iter().map(|extra| extra.fetch(patience)).collect();
-        let (main, mut extras) = (main.await, Vec::new());
-        for fetch in under_way {
-            extras.push(fetch.await);
+        let (began, gathering) = (Instant::now(), self.gather());
+        let (main, mut extras) = (self.main.landed(gathering.main.clone(), began, patience).await, Vec::new());
+        for (extra, ticket) in self.extras.iter().zip(&gathering.extras) {
+            extras.push(extra.landed(ticket.clone(), began, patience).await);
         }
         Round { main, extras }
+    }
+
+    /// Joins the fetches of all upstreams. Where one of them does not answer, all who come keep the pages of the others while
+    /// they wait for it. When these hold as much as one page may, who comes waits together with those who came last: so many
+    /// clients cannot swell us by an upstream that hangs.
+    fn gather(&self) -> Arc<Gathering> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_too_much = self.held.bytes() >= self.main.client.options().max_bytes;
+        if let Some(gathering) = last.upgrade().filter(|_| is_too_much) {
+            return gathering;
+        }
+        let (main, extras) = (self.main.join(), self.extras.iter().map(Target::join).collect());
+        let gathering = Arc::new(Gathering { main, extras });
+        *last = Arc::downgrade(&gathering);
+        gathering
     }
 
     /// The pages that were there and worked through within `patience` (or a little later, where one that was not has used

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::aside::{SMALL, Turn, aside};
 use super::blend::Blend;
 use super::health::{Change, Health};
+use super::held::{Held, Share};
 use crate::pipeline::{self, Source};
-use crate::upstream::{Client, Flight, Page, UpstreamError};
+use crate::upstream::{Client, Flight, Page, Ticket, UpstreamError};
 
 /// How often the log is told that a client did not wait.
 const IMPATIENCE_EVERY: Duration = Duration::from_secs(3600);
@@ -21,6 +22,7 @@ pub(super) struct Target {
     pub(super) client: Client,
     flight: Flight<Fetch>,
     turn: Turn,
+    held: Held,
     health: Mutex<Health>,
     impatience_told: Mutex<Option<Instant>>,
 }
@@ -34,25 +36,29 @@ pub(super) struct Fetch {
     /// so that all who wait for it share it and nobody else does.
     pub(super) blend: Mutex<Option<Arc<Blend>>>,
     turn: Turn,
+    _held: Share,
 }
 
 impl Target {
-    pub(super) fn new(name: String, client: Client) -> Target {
+    /// Its pages are counted in `held`.
+    pub(super) fn new(name: String, client: Client, held: Held) -> Target {
         let flight = Flight::keeping(client.options().min_interval);
         let (health, impatience_told) = (Mutex::default(), Mutex::default());
-        Target { name, client, flight, turn: Turn::new(), health, impatience_told }
+        Target { name, client, flight, turn: Turn::new(), held, health, impatience_told }
     }
 
-    /// The page, or why there is none, within `patience`. The fetch is under way when this returns.
-    pub(super) fn fetch(self: &Arc<Target>, patience: Duration) -> impl Future<Output = Arc<Fetch>> + use<> {
-        let (target, visitor, began) = (Arc::clone(self), Arc::clone(self), Instant::now());
-        let shared = self.flight.join(|| visitor.visit());
-        async move {
-            match timeout(patience.saturating_sub(began.elapsed()), shared).await {
-                Ok(Some(fetch)) => fetch,
-                Ok(None) => Arc::new(target.fetched(began, Err(target.told(UpstreamError::Broke)))),
-                Err(_) => Arc::new(target.fetched(began, Err(target.gave_up(patience)))),
-            }
+    /// Takes part in the fetch that is under way, or in one that is begun now.
+    pub(super) fn join(self: &Arc<Target>) -> Ticket<Fetch> {
+        let visitor = Arc::clone(self);
+        self.flight.join(|| visitor.visit())
+    }
+
+    /// The page, or why there is none, at the end of `patience`, which began then.
+    pub(super) async fn landed(&self, ticket: Ticket<Fetch>, began: Instant, patience: Duration) -> Arc<Fetch> {
+        match timeout_at(began + patience, ticket.landed()).await {
+            Ok(Some(fetch)) => fetch,
+            Ok(None) => Arc::new(self.fetched(began, Err(self.told(UpstreamError::Broke)))),
+            Err(_) => Arc::new(self.fetched(began, Err(self.gave_up(patience)))),
         }
     }
 
@@ -84,26 +90,30 @@ impl Target {
         match is_garbage {
             Some(false) => Ok(Source { name: self.name.clone(), body: page.body, format }),
             Some(true) => Err(UpstreamError::Content("text that holds no sample".to_owned())),
-            None => Err(UpstreamError::Unfinished(limit)),
+            None => Err(UpstreamError::Unworked(limit)),
         }
     }
 
     fn fetched(&self, began: Instant, result: Result<Source, UpstreamError>) -> Fetch {
         let ended = Instant::now();
-        Fetch { took: ended - began, ended, result, blend: Mutex::default(), turn: self.turn.clone() }
+        self.fetch(ended - began, ended, result)
+    }
+
+    fn fetch(&self, took: Duration, ended: Instant, result: Result<Source, UpstreamError>) -> Fetch {
+        let held = self.held.share(result.as_ref().map_or(0, |source| source.body.len()));
+        Fetch { took, ended, result, blend: Mutex::default(), turn: self.turn.clone(), _held: held }
     }
 
     /// The same fetch, as one whose page was not worked through.
     pub(super) fn unfinished(&self, fetch: &Fetch, patience: Duration) -> Fetch {
-        let result = Err(self.told(UpstreamError::Unfinished(patience)));
-        Fetch { took: fetch.took, ended: fetch.ended, result, blend: Mutex::default(), turn: self.turn.clone() }
+        self.fetch(fetch.took, fetch.ended, Err(self.told(UpstreamError::Unworked(patience))))
     }
 
     /// The fetch goes on and tells how it ends. That a client could not wait for it is told once an hour: clients with
     /// different timeouts would fill the log in turn.
     fn gave_up(&self, patience: Duration) -> UpstreamError {
         if self.turn.is_taken() {
-            return self.told(UpstreamError::Unfinished(patience));
+            return self.told(UpstreamError::Unworked(patience));
         }
         if patience < self.client.options().timeout && self.is_time_to_tell_of_impatience(Instant::now()) {
             tracing::warn!(
@@ -112,7 +122,7 @@ impl Target {
                 "a client did not wait for the upstream; give it a longer scrape timeout"
             );
         }
-        UpstreamError::Timeout(patience)
+        self.client.late(patience)
     }
 
     fn is_time_to_tell_of_impatience(&self, now: Instant) -> bool {

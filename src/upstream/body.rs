@@ -2,7 +2,7 @@
 //!
 //! Whether the lines are good is not judged here; that is the scanner's.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
@@ -14,6 +14,8 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use tokio::task::yield_now;
 
 use super::UpstreamError;
+use super::error::io_cause;
+use super::progress::Progress;
 use crate::openmetrics;
 use crate::pipeline::Format;
 
@@ -24,6 +26,7 @@ pub(super) async fn read(
     mut body: Incoming,
     limit: usize,
     spare: &Spare,
+    progress: &Progress,
 ) -> Result<(Bytes, Framing), UpstreamError> {
     let too_large = UpstreamError::TooLarge { part: "body", limit };
     let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
@@ -32,8 +35,9 @@ pub(super) async fn read(
     }
     let mut bytes = spare.take();
     bytes.reserve(room(announced.unwrap_or(0)));
+    progress.read(0);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| UpstreamError::Truncated(bytes.len()))?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|error| broken(&error, bytes.len()))?.into_data() else { continue };
         if bytes.len() + data.len() > limit {
             return Err(too_large);
         }
@@ -41,10 +45,21 @@ pub(super) async fn read(
             bytes.reserve(room(bytes.len() + data.len()) - bytes.len());
         }
         bytes.extend_from_slice(&data);
+        progress.read(bytes.len());
     }
+    progress.came();
     // Only the end of the connection ends a body that has no other framing (RFC 9112, 6.3).
     let vouched = announced.is_some() || is_chunked(headers);
     Ok((spare.keep(bytes.freeze()), Framing { vouched }))
+}
+
+/// What it means that a body breaks off after so many bytes. hyper tells chunks that it cannot read by an error of their data.
+fn broken(error: &hyper::Error, bytes: usize) -> UpstreamError {
+    use io::ErrorKind::{InvalidData, InvalidInput};
+    match io_cause(error).map(io::Error::kind) {
+        Some(InvalidData | InvalidInput) => UpstreamError::Chunks(bytes),
+        _ => UpstreamError::Truncated(bytes),
+    }
 }
 
 /// What the framing of a body says of its end.
@@ -123,12 +138,21 @@ pub(super) async fn peek(mut body: Incoming, enough: usize) -> (Vec<u8>, bool) {
 
 /// Undoes gzip, which some servers and proxies apply although they were asked not to.
 pub(super) async fn unpack(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, UpstreamError> {
-    let coding = headers.get(CONTENT_ENCODING).map_or("identity", |value| value.to_str().unwrap_or("?")).trim();
-    match coding.to_ascii_lowercase().as_str() {
-        "" | "identity" => Ok(body),
+    let codings = codings(headers);
+    match codings.to_ascii_lowercase().as_str() {
+        "" => Ok(body),
         "gzip" | "x-gzip" => gunzip(&body, limit).await,
-        _ => Err(UpstreamError::Encoding(format!("content-encoding {coding:?}"))),
+        _ => Err(UpstreamError::Encoding(format!("content-encoding {codings:?}"))),
     }
+}
+
+/// What was done to a body, in order: of all headers that say so, since some send several. "identity" is nothing.
+fn codings(headers: &HeaderMap) -> String {
+    let values = headers.get_all(CONTENT_ENCODING).iter().map(|value| value.to_str().unwrap_or("?"));
+    let codings = values.flat_map(|value| value.split(',')).map(str::trim);
+    let codings: Vec<&str> =
+        codings.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity")).collect();
+    codings.join(", ")
 }
 
 /// Lets others have their turn after each piece, and ends with whoever waits for it.

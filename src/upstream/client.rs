@@ -16,6 +16,7 @@ use super::address::{Address, Endpoint};
 use super::body::Framing;
 use super::connection::{Connection, IdleSlot, was_stale};
 use super::credentials::{Credentials, Secret, SecretFile};
+use super::progress::Progress;
 use super::tls::{Tls, TlsOptions, TrustError};
 use super::way::Way;
 use super::{Unreached, UpstreamError, body, tls_guess};
@@ -64,6 +65,7 @@ pub struct Client {
     way: Way,
     idle: IdleSlot,
     spare: body::Spare,
+    progress: Progress,
 }
 
 impl Client {
@@ -80,8 +82,8 @@ impl Client {
             redact::learn(&format!("the query of {}", options.address), redact::Secret::query(query));
         }
         let credentials = options.secret.clone().map(Credentials::of);
-        let (idle, spare) = (IdleSlot::default(), body::Spare::default());
-        Ok(Client { options, credentials, tls, way: Way::unknown(), idle, spare })
+        let (idle, spare, progress) = (IdleSlot::default(), body::Spare::default(), Progress::default());
+        Ok(Client { options, credentials, tls, way: Way::unknown(), idle, spare, progress })
     }
 
     /// A client for each of these.
@@ -137,12 +139,13 @@ impl Client {
     async fn within(&self, address: Address) -> Result<(Page, Framing), UpstreamError> {
         let limit = self.options.timeout;
         let deadline = Instant::now() + limit;
+        self.progress.ask();
         let secret = match &self.credentials {
             Some(credentials) => Some(credentials.read(self.patience_with_files()).await?),
             None => None,
         };
         let page = timeout_at(deadline, self.follow(address, secret.as_deref())).await;
-        match page.unwrap_or(Err(UpstreamError::Timeout(limit))) {
+        match page.unwrap_or_else(|_| Err(self.late(limit))) {
             Err(UpstreamError::Reset(_)) if self.may_speak_tls(deadline).await => Err(UpstreamError::SpeaksTls),
             page => page,
         }
@@ -157,6 +160,11 @@ impl Client {
     /// A file that hangs leaves time to ask without it, or to say so.
     fn patience_with_files(&self) -> Duration {
         files::PATIENCE.min(self.options.timeout / 2)
+    }
+
+    /// What it means that the fetch under way brought no page within this time.
+    pub fn late(&self, limit: Duration) -> UpstreamError {
+        self.progress.late(limit)
     }
 
     async fn follow(&self, mut address: Address, secret: Option<&Secret>) -> Result<(Page, Framing), UpstreamError> {
@@ -203,9 +211,10 @@ impl Client {
         response: Response<Incoming>,
     ) -> Result<(Page, Framing), UpstreamError> {
         let (head, incoming) = response.into_parts();
-        let (packed, framing) = body::read(&head.headers, incoming, self.options.max_bytes, &self.spare).await?;
+        let limit = self.options.max_bytes;
+        let (packed, framing) = body::read(&head.headers, incoming, limit, &self.spare, &self.progress).await?;
         self.idle.put(connection);
-        let body = body::unpack(&head.headers, packed, self.options.max_bytes).await?;
+        let body = body::unpack(&head.headers, packed, limit).await?;
         Ok((Page { body, format: body::format(&head.headers) }, framing))
     }
 

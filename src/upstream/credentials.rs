@@ -55,7 +55,7 @@ impl Credentials {
             let unread = file.refusal("could not be read");
             aside(move || file.read().map(Arc::new)).await.unwrap_or(Err(unread))
         });
-        match timeout(patience, read).await {
+        match timeout(patience, read.landed()).await {
             Ok(Some(read)) => (*read).clone(),
             Ok(None) => Err(self.file.refusal("could not be read")),
             Err(_) => {

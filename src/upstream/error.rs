@@ -21,10 +21,17 @@ pub enum UpstreamError {
     Tls(TlsFault),
     /// The address is http, and the port speaks TLS.
     SpeaksTls,
-    /// The deadline passed.
+    /// The deadline passed before there was an answer.
     Timeout(Duration),
+    /// The deadline passed amid the answer.
+    Unfinished {
+        /// How long the whole fetch might take.
+        limit: Duration,
+        /// Bytes of the body that came.
+        bytes: usize,
+    },
     /// The page came, but the work on it, or on the one before it, did not end in time.
-    Unfinished(Duration),
+    Unworked(Duration),
     /// Some other status than 200.
     Status {
         /// HTTP status code.
@@ -52,6 +59,8 @@ pub enum UpstreamError {
         /// What is missing.
         lacks: &'static str,
     },
+    /// The body came in chunks that do not follow HTTP. After so many bytes.
+    Chunks(usize),
     /// A coding that is not understood, or damaged.
     Encoding(String),
     /// Packed in this way, and no header says so.
@@ -80,12 +89,12 @@ impl UpstreamError {
             UpstreamError::Connect(_) => "connect",
             UpstreamError::Reset(_) => "reset",
             UpstreamError::Tls(_) => "tls",
-            UpstreamError::Timeout(_) | UpstreamError::Unfinished(_) => "timeout",
+            UpstreamError::Timeout(_) | UpstreamError::Unfinished { .. } | UpstreamError::Unworked(_) => "timeout",
             UpstreamError::Status { .. } => "status",
             UpstreamError::Redirect(_) => "redirect",
             UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "too_large",
             UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "truncated",
-            UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) => "encoding",
+            UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) | UpstreamError::Chunks(_) => "encoding",
             UpstreamError::Content(_) | UpstreamError::SpeaksTls | UpstreamError::Broke => "content",
             UpstreamError::Empty => "empty",
             UpstreamError::Auth { .. } | UpstreamError::Secret(_) => "auth",
@@ -132,7 +141,7 @@ impl UpstreamError {
 }
 
 /// The innermost I/O error: hyper's own sentence says only which step failed.
-fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
+pub(super) fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {
         if let Some(io) = source.downcast_ref() {

@@ -11,6 +11,23 @@ use tokio::time::sleep;
 
 type Waiting<T> = watch::Receiver<Option<Arc<T>>>;
 
+/// A place on a flight. It has the result for as long as somebody has the ticket.
+pub struct Ticket<T>(Waiting<T>);
+
+impl<T> Clone for Ticket<T> {
+    fn clone(&self) -> Ticket<T> {
+        Ticket(self.0.clone())
+    }
+}
+
+impl<T> Ticket<T> {
+    /// The result; `None` when the work panicked.
+    pub async fn landed(mut self) -> Option<Arc<T>> {
+        let landed = self.0.wait_for(Option::is_some).await.ok()?;
+        landed.clone()
+    }
+}
+
 /// A piece of work that at most one task does at a time.
 pub struct Flight<T> {
     slot: Arc<Mutex<Option<Waiting<T>>>>,
@@ -23,25 +40,13 @@ impl<T: Send + Sync + 'static> Flight<T> {
         Flight { slot: Arc::default(), keep }
     }
 
-    /// The result of the work that is running, or of `work`, which is then started before this returns. The work
-    /// goes on when the caller gives up. `None` when the work panicked.
-    pub fn join<W, F>(&self, work: F) -> impl Future<Output = Option<Arc<T>>> + Send + use<T, W, F>
-    where
-        W: Future<Output = T> + Send + 'static,
-        F: FnOnce() -> W,
-    {
-        let mut waiting = self.board(work);
-        async move {
-            let landed = waiting.wait_for(Option::is_some).await.ok()?;
-            landed.clone()
-        }
-    }
-
-    fn board<W: Future<Output = T> + Send + 'static>(&self, work: impl FnOnce() -> W) -> Waiting<T> {
+    /// A ticket for the result of the work that is running, or of `work`, which is then started before this returns. The
+    /// work goes on when the caller gives up.
+    pub fn join<W: Future<Output = T> + Send + 'static>(&self, work: impl FnOnce() -> W) -> Ticket<T> {
         let mut running = lock(&self.slot);
         // A sender that is gone belongs to work that panicked.
         if let Some(waiting) = running.as_ref().filter(|waiting| waiting.has_changed().is_ok()) {
-            return waiting.clone();
+            return Ticket(waiting.clone());
         }
         let (sender, waiting) = watch::channel(None);
         *running = Some(waiting.clone());
@@ -58,7 +63,7 @@ impl<T: Send + Sync + 'static> Flight<T> {
                 lock(&slot).take();
             }
         });
-        waiting
+        Ticket(waiting)
     }
 }
 
@@ -83,10 +88,11 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst)
         });
         let second = flight.join(|| async { unreachable!("the first is still running") });
+        let (first, second) = (first.landed(), second.landed());
         let opener = async { open.send(()).unwrap() };
         let (first, second, ()) = tokio::join!(first, second, opener);
         assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
-        assert_eq!(flight.join(|| async { 7 }).await.as_deref(), Some(&7));
+        assert_eq!(flight.join(|| async { 7 }).landed().await.as_deref(), Some(&7));
         assert_eq!(runs.load(Ordering::SeqCst), 1);
     }
 
@@ -95,10 +101,10 @@ mod tests {
         let flight = Flight::keeping(Duration::ZERO);
         let (open, gate) = oneshot::channel::<u32>();
         {
-            let impatient = flight.join(|| async move { gate.await.unwrap() });
+            let impatient = flight.join(|| async move { gate.await.unwrap() }).landed();
             tokio::select! { biased; _ = impatient => unreachable!(), () = std::future::ready(()) => {} }
         }
-        let patient = flight.join(|| async { unreachable!("the first is still running") });
+        let patient = flight.join(|| async { unreachable!("the first is still running") }).landed();
         let (result, ()) = tokio::join!(patient, async { open.send(3).unwrap() });
         assert_eq!(result.as_deref(), Some(&3));
     }
@@ -106,23 +112,23 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_kept_and_a_panic_is_not_the_end() {
         let flight = Flight::keeping(Duration::ZERO);
-        let result = Arc::downgrade(&flight.join(|| async { vec![1] }).await.unwrap());
+        let result = Arc::downgrade(&flight.join(|| async { vec![1] }).landed().await.unwrap());
         assert!(result.upgrade().is_none());
-        assert!(flight.join(|| async { panic!("on purpose") }).await.is_none());
-        assert_eq!(flight.join(|| async { vec![2] }).await.as_deref(), Some(&vec![2]));
+        assert!(flight.join(|| async { panic!("on purpose") }).landed().await.is_none());
+        assert_eq!(flight.join(|| async { vec![2] }).landed().await.as_deref(), Some(&vec![2]));
     }
 
     #[tokio::test]
     async fn what_is_kept_is_shared_until_its_time_is_over_and_then_let_go() {
         tokio::time::pause();
         let flight = Flight::keeping(Duration::from_secs(1));
-        let first = flight.join(|| async { 1 }).await.unwrap();
+        let first = flight.join(|| async { 1 }).landed().await.unwrap();
         tokio::time::advance(Duration::from_millis(900)).await;
-        let again = flight.join(|| async { unreachable!("the first is kept") }).await.unwrap();
+        let again = flight.join(|| async { unreachable!("the first is kept") }).landed().await.unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         drop(again);
         sleep(Duration::from_millis(200)).await;
         assert_eq!(Arc::strong_count(&first), 1, "nobody asked, and still it is let go");
-        assert_eq!(flight.join(|| async { 2 }).await.as_deref(), Some(&2));
+        assert_eq!(flight.join(|| async { 2 }).landed().await.as_deref(), Some(&2));
     }
 }

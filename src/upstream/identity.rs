@@ -59,7 +59,7 @@ impl Identity {
             // Where this is late, the pair is taken in all the same.
             aside(move || identity.take_in(load(&identity.files))).await
         });
-        if timeout(patience, read).await.is_err() {
+        if timeout(patience, read.landed()).await.is_err() {
             let (IdentityFiles { certificate, key }, patience) = (&self.files, humantime::format_duration(patience));
             self.last().complain(format!(
                 "--upstream.cert-file {} and --upstream.key-file {} could not be read within {patience}: their file system hangs",

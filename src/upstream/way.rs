@@ -43,6 +43,6 @@ impl Way {
         let (name, broke) = (host.to_owned(), Unresolved::NoAnswer(host.to_owned()));
         let also_broke = broke.clone();
         let look = async move { aside(move || race::addresses(&name, port)).await.unwrap_or(Err(also_broke)) };
-        self.looking.join(|| look).await.map_or(Err(broke), |looked| (*looked).clone())
+        self.looking.join(|| look).landed().await.map_or(Err(broke), |looked| (*looked).clone())
     }
 }

@@ -15,7 +15,11 @@ impl UpstreamError {
             UpstreamError::Tls(fault) => format!("failed the TLS handshake: {fault}"),
             UpstreamError::SpeaksTls => "speaks TLS, and was asked in plain HTTP".to_owned(),
             UpstreamError::Timeout(limit) => format!("did not answer within {}", humantime::format_duration(*limit)),
-            UpstreamError::Unfinished(limit) => {
+            UpstreamError::Unfinished { limit, bytes } => format!(
+                "answered, but {} passed before its page had come, after {bytes} bytes; the part that came was not used",
+                humantime::format_duration(*limit)
+            ),
+            UpstreamError::Unworked(limit) => {
                 format!("sent more than could be worked through within {}", humantime::format_duration(*limit))
             }
             UpstreamError::Status { code, .. } => format!("answered with status {code}"),
@@ -23,12 +27,17 @@ impl UpstreamError {
             UpstreamError::HeadTooLarge => {
                 format!("sent a response head of more than {HEAD_LINES} lines or {} KiB", HEAD_LIMIT >> 10)
             }
-            UpstreamError::TooLarge { part, limit } => format!("sent more than {limit} bytes of {part}"),
+            UpstreamError::TooLarge { part, limit } => format!("answers with more than {limit} bytes of {part}"),
             UpstreamError::Truncated(bytes) => {
                 format!("broke off after {bytes} bytes of the body; the part that came was not used")
             }
             UpstreamError::Unended { bytes, lacks } => {
                 format!("ended its page after {bytes} bytes without {lacks}; the part that came was not used")
+            }
+            UpstreamError::Chunks(bytes) => {
+                format!(
+                    "sent a body in chunks that cannot be read, after {bytes} bytes; the part that came was not used"
+                )
             }
             UpstreamError::Encoding(how) => format!("packed the body in a way that cannot be read: {how}"),
             UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
@@ -53,16 +62,23 @@ impl UpstreamError {
                 "Look whether the engine hangs or its box is overloaded, and whether a firewall drops packets. An engine \
                  that is only slow gets more time with --upstream.timeout"
             }
-            UpstreamError::Unfinished(_) => "A smaller --upstream.max-bytes refuses such pages",
+            UpstreamError::Unfinished { .. } => {
+                "Look whether the engine hangs amid its answer, or the way to it is slow. More time is given with \
+                 --upstream.timeout, and by a longer scrape timeout"
+            }
+            UpstreamError::Unworked(_) => "A smaller --upstream.max-bytes refuses such pages",
             UpstreamError::Status { code, .. } => of_status(*code),
             UpstreamError::Redirect(_) => "Write the final address after --upstream",
             UpstreamError::HeadTooLarge => "Look what stands before the engine and sends such a head",
-            UpstreamError::TooLarge { .. } => "A larger body is allowed with --upstream.max-bytes",
+            UpstreamError::TooLarge { .. } => {
+                "A larger body is allowed with --upstream.max-bytes, of which each extra has its part"
+            }
             UpstreamError::Unended { .. } => {
                 "Look what ends the answer early. A server whose whole pages look like this has to end the last line, or announce \
                  the length of the page, and to end OpenMetrics with # EOF"
             }
             UpstreamError::Truncated(_) => "Look whether the engine, or a proxy before it, dies or times out amid its answer",
+            UpstreamError::Chunks(_) => "Look what stands before the engine and breaks the HTTP of its answers",
             UpstreamError::Encoding(_) => "Let what stands before the engine send the page unpacked, or whole and packed with gzip",
             UpstreamError::PackedUnsaid(_) => {
                 "Let what stands before the engine pass the Content-Encoding header on, or not pack the page at all; \

@@ -289,7 +289,8 @@ impl Places {
         let now = Instant::now();
         let mut by_source = BTreeMap::<Source, Vec<Unsent>>::new();
         self.taken.values().for_each(|guest| by_source.entry(guest.source).or_default().extend(&guest.unsent));
-        let by_source: BTreeMap<_, _> = by_source.into_iter().map(|(source, all)| (source, unsent::bytes(&all))).collect();
+        let by_source: BTreeMap<_, _> =
+            by_source.into_iter().map(|(source, all)| (source, unsent::bytes(&all))).collect();
         let late = |guest: &&Guest| guest.unsent.iter().any(|answer| now - answer.since >= limits.stalled);
         let rank = |guest: &Guest| {
             let since = guest.unsent.iter().map(|answer| answer.since).min();

@@ -7,8 +7,10 @@
 //!                                 └─► tls, users   with the files it names
 //!                                       └─► keeper what is in force, read again on change (demands: never for less)
 //! connection ─► crowd ─► request ─► turn ─► body   nobody who makes us wait keeps out one who asks
-//!     (half)          └─► names                    a stranger's name for a listener on loopback
-//!                     └─► users ─► hashing         passwords wait in line, and addresses take turns
+//!     (half)      │       │             (common)   a page that many get is held and packed once
+//!                 │       ├─► names                a stranger's name for a listener on loopback
+//!                 └─► unsent                       what those hold who do not read is bounded
+//!                         └─► users ─► hashing         passwords wait in line, and addresses take turns
 //! ```
 
 mod body;

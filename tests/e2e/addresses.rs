@@ -38,7 +38,7 @@ impl Silent {
 }
 
 /// The program in a mount namespace where these names have these addresses.
-fn with_hosts(hosts: &str, program: &Command) -> (Command, tempfile::TempDir) {
+pub fn with_hosts(hosts: &str, program: &Command) -> (Command, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hosts");
     fs::write(&file, hosts).unwrap();

@@ -1,5 +1,7 @@
 //! Extra upstreams: their families behind the main page's, and their failures their own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::strict;
@@ -246,4 +248,37 @@ fn extras_come_from_the_environment_too() {
     let exporter = Exporter::spawn(&mut exporter);
     let answer = exporter.metrics();
     assert!(answer.has("x 1") && answer.has(&up("a", 1)) && answer.has(&up("b", 1)), "{}", answer.body);
+}
+
+#[test]
+fn an_extra_that_hangs_lets_nobody_gather_pages_of_the_others() {
+    const CLIENTS: usize = 30;
+    let page = format!("x_total{{k=\"{}\"}} 1\n", "y".repeat(1000)).repeat(1000);
+    let hanging = Arc::<AtomicBool>::default();
+    let hangs = Arc::clone(&hanging);
+    let main = Upstream::start({
+        let page = page.clone();
+        move |_| vec![ok(&page)]
+    });
+    let extra =
+        Upstream::start(move |_| if hangs.load(Ordering::SeqCst) { vec![Step::Hang] } else { vec![ok("y_total 1\n")] });
+    let exporter = start(&main, &[("slow", &extra)], &["--upstream.timeout=4s", "--upstream.max-bytes=2MiB"]);
+    exporter.metrics();
+    let (asked, before) = (main.requests().len(), exporter.peak());
+    hanging.store(true, Ordering::SeqCst);
+    // Each comes when the main page is there for those before it.
+    let scrapes: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            get_aside(exporter.address, "/metrics", &[])
+        })
+        .collect();
+    for scrape in scrapes {
+        let answer = scrape.join().unwrap();
+        assert!(answer.body.starts_with(&page) && answer.has(&up("main", 1)) && answer.has(&up("slow", 0)));
+    }
+    // Two pages of 1 MB fit, and with a third they are held.
+    let fetched = main.requests().len() - asked;
+    assert!(fetched <= 4, "{fetched} pages");
+    assert!(exporter.peak() - before < 16 << 20, "{} bytes", exporter.peak() - before);
 }

@@ -242,6 +242,125 @@ fn passes(reply: impl Fn() -> Reply + Send + Sync + 'static, page: &str) {
     assert_eq!(came.replace('\r', "").trim_end(), page.trim_end());
 }
 
+/// What is done to an upstream, the reason that has to stand in the metric, and words that have to stand behind "meaning" on `/debug`.
+type Cause = (fn() -> Reply, &'static str, &'static str);
+
+/// One of each way in which an answer goes wrong.
+const CAUSES: [Cause; 30] = [
+    (|| vec![Step::Close], "reset", "closed the connection without an answer"),
+    (|| vec![raw("HTTP/1.1 200 OK\r\nContent-"), Step::Close], "reset", "it ended before the head of a response"),
+    (|| vec![Step::Hang], "timeout", "did not answer within 300ms"),
+    (|| vec![raw("HTTP/1.1 200"), Step::Hang], "timeout", "did not answer within 300ms"),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nx_total 1\n"), Step::Hang],
+        "timeout",
+        "answered, but 300ms passed before its page had come, after 10 bytes",
+    ),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nx_total 1\n\r\n"), Step::Hang],
+        "timeout",
+        "answered, but 300ms passed before its page had come, after 10 bytes",
+    ),
+    (|| vec![response("404 Not Found", &[], "no")], "status", "answered with status 404"),
+    (
+        || vec![raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")],
+        "status",
+        "answered with status 101",
+    ),
+    (|| vec![response("401 Unauthorized", &[], "")], "auth", "needs credentials: it answered with status 401"),
+    (|| vec![response("302 Found", &["Location: http://127.0.0.2/m"], "")], "redirect", "redirects to another server"),
+    (|| vec![response("302 Found", &[], "")], "redirect", "redirects without saying where to"),
+    (|| vec![response("302 Found", &["Location: /metrics"], "")], "redirect", "redirects more than 3 times"),
+    (
+        || vec![raw(format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(101)))],
+        "too_large",
+        "sent a response head of more than 100 lines or 256 KiB",
+    ),
+    (
+        || vec![raw(format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20))), Step::Hang],
+        "too_large",
+        "sent a response head of more than 100 lines or 256 KiB",
+    ),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"), Step::Hang],
+        "too_large",
+        "answers with more than 1024 bytes of body",
+    ),
+    (|| vec![ok("x_total 1\n".repeat(103))], "too_large", "answers with more than 1024 bytes of body"),
+    (
+        || vec![response("200 OK", &["Content-Encoding: gzip"], gzip(&[b'x'; 2000]))],
+        "too_large",
+        "answers with more than 1024 bytes of unpacked body",
+    ),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nx_total 1\n"), Step::Close],
+        "truncated",
+        "broke off after 10 bytes of the body",
+    ),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nx_total 1\n"), Step::Close],
+        "truncated",
+        "broke off after 10 bytes of the body",
+    ),
+    (
+        || vec![raw("HTTP/1.0 200 OK\r\n\r\nx_total 1"), Step::Close],
+        "truncated",
+        "ended its page after 9 bytes without an end of its last line",
+    ),
+    (
+        || vec![response("200 OK", &["Content-Type: application/openmetrics-text"], "x_total 1\n")],
+        "truncated",
+        "without the # EOF that ends OpenMetrics",
+    ),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx_total 1\n")],
+        "encoding",
+        "sent a body in chunks that cannot be read, after 0 bytes",
+    ),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nx_total 1\nmore")],
+        "encoding",
+        "sent a body in chunks that cannot be read, after 10 bytes",
+    ),
+    (
+        || vec![response("200 OK", &["Content-Encoding: zstd"], PAGE)],
+        "encoding",
+        "packed the body in a way that cannot be read: content-encoding",
+    ),
+    (
+        || vec![response("200 OK", &["Content-Encoding: identity", "Content-Encoding: br"], PAGE)],
+        "encoding",
+        "packed the body in a way that cannot be read: content-encoding",
+    ),
+    (|| vec![ok(gzip(PAGE.as_bytes()))], "encoding", "sent a page packed with gzip and no Content-Encoding header"),
+    (|| vec![raw("PONG\r\n\r\n")], "content", "sent what is no HTTP response instead of metrics"),
+    (
+        || vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n")],
+        "content",
+        "sent what is no HTTP response instead of metrics",
+    ),
+    (|| vec![ok("<html></html>")], "content", "sent HTML instead of metrics"),
+    (|| vec![ok(" ")], "empty", "sent an empty page"),
+];
+
+#[test]
+fn each_cause_is_told_by_its_own_words() {
+    for (number, (reply, reason, words)) in CAUSES.into_iter().enumerate() {
+        let (exporter, _upstream) = fails(reason, &["--upstream.timeout=300ms", "--upstream.max-bytes=1KiB"], reply);
+        let debug = exporter.get("/debug").body;
+        let meaning = debug.lines().find(|line| line.starts_with("  meaning  the upstream ")).unwrap();
+        assert!(meaning.contains(words), "{number}: {meaning}");
+    }
+}
+
+#[test]
+fn all_headers_that_name_a_coding_count() {
+    let packed =
+        || vec![response("200 OK", &["Content-Encoding: identity", "Content-Encoding: gzip"], gzip(PAGE.as_bytes()))];
+    passes(packed, PAGE);
+    passes(|| vec![response("200 OK", &["Content-Encoding: identity, gzip"], gzip(PAGE.as_bytes()))], PAGE);
+}
+
 #[test]
 fn a_head_of_many_lines_is_told_as_that() {
     let head = |lines: usize| -> String { (1..=lines).map(|line| format!("X-{line}: a\r\n")).collect() };

@@ -18,10 +18,10 @@ use crate::trust::{self, Authority};
 
 /// A file that hangs whoever opens it, as one on a dead mount does: this process holds a lease on it, which the kernel
 /// breaks only after 45 s (`/proc/sys/fs/lease-break-time`).
-struct Held(Child);
+pub struct Held(Child);
 
 impl Held {
-    fn take(path: &Path) -> Held {
+    pub fn take(path: &Path) -> Held {
         const LEASE: &str = "import fcntl, os, signal, sys, time\n\
             signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
             file = os.open(sys.argv[1], os.O_RDWR)\n\
@@ -101,7 +101,7 @@ fn stays_well(mut exporter: Exporter, up: bool, fate: Fate) {
     ends(&mut exporter, &format!("{fate:?}"));
 }
 
-fn ends(exporter: &mut Exporter, state: &str) {
+pub fn ends(exporter: &mut Exporter, state: &str) {
     let began = Instant::now();
     exporter.terminate();
     let (status, ended) = exporter.wait();

@@ -12,7 +12,7 @@ use crate::support::upstream::{Reply, Upstream, ok, response};
 use crate::support::{PATIENCE, until};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
-const FLAGS: [&str; 2] = ["--upstream.timeout=2s", "--upstream.max-bytes=256MiB"];
+pub const FLAGS: [&str; 2] = ["--upstream.timeout=2s", "--upstream.max-bytes=256MiB"];
 /// What a loaded machine may take for a thing of milliseconds. Far less than a page below costs.
 const PROMPT: Duration = Duration::from_secs(2);
 /// What a hostile page costs at least, by the speed of this machine and this build: far more than the deadline.
@@ -26,7 +26,7 @@ fn page(bytes: usize) -> Reply {
 }
 
 /// A page that takes [`COST`].
-fn hostile() -> Reply {
+pub fn hostile() -> Reply {
     const SAMPLE: usize = 1 << 20;
     let upstream = Upstream::start(|_| page(SAMPLE));
     let exporter = Exporter::start(&upstream.url(), &["--upstream.timeout=2m"]);

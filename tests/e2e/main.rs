@@ -23,6 +23,7 @@ mod box_faults;
 mod coding;
 mod connections;
 mod descriptors;
+mod endings;
 mod event_peers;
 mod extras;
 mod failures;

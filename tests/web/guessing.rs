@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::attack::Attack;
 use crate::home::{Home, Running, cpu_seconds, hang_up};
 use crate::prometheus::Prometheus;
-use crate::support::client::{receive, send};
+use crate::support::client::{get, get_with, receive, send};
 use crate::support::until;
 use crate::users::authorization;
 use crate::{SECOND, SESAME};
@@ -82,6 +82,26 @@ fn the_right_password_waits_for_those_before_it_and_is_known_from_then_on() {
         until("it was read again", || running.logged("was read again") > 0);
         assert!(is_answered_at_once(address), "{said}");
     }
+}
+
+#[test]
+fn clients_that_guess_keep_neither_a_probe_nor_the_end_waiting() {
+    let home = Home::new();
+    let mut running = start(&home, 10);
+    let address = running.exporter.address;
+    assert_eq!(ask(address, "prom", "open sesame").0, 200);
+    let _attack = Attack::start(address, CLIENTS, &eighty_addresses());
+    for _ in 0..5 {
+        let began = Instant::now();
+        // A probe that has no password is told so at once.
+        let known = get_with(address, "/-/healthy", &[&authorization("prom", "open sesame")]).status;
+        assert_eq!((known, get(address, "/-/healthy").status), (200, 401));
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    }
+    let began = Instant::now();
+    running.exporter.terminate();
+    let (status, ended) = running.exporter.wait();
+    assert!(status.success() && ended - began < Duration::from_secs(3), "{status} after {:?}", ended - began);
 }
 
 #[test]

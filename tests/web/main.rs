@@ -3,6 +3,7 @@
 //! Passwords and their hashes were made with the C library's crypt, certificates are made here, and promtool judges
 //! the same files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A helper that panics is a failed test.
+#![allow(clippy::print_stdout)] // Figures, shown on request.
 #![allow(unreachable_pub, dead_code)] // Nothing outside a test crate can reach anything in it, and it uses a part.
 
 #[path = "../support/program/mod.rs"]

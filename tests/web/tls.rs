@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use tokio_rustls::rustls::NamedGroup;
 use tokio_rustls::rustls::crypto::ring;
@@ -30,6 +31,32 @@ fn plain_http_is_told_to_use_https() {
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.starts_with("HTTP/1.0 400") && answer.contains("set the scheme to https"), "{answer}");
+}
+
+/// As many connections as there is room for, each amid a message of the handshake that is as long as one may be.
+#[test]
+fn handshakes_that_never_end_hold_little_and_keep_nobody_out() {
+    const CONNECTIONS: u64 = 512;
+    let home = Home::new();
+    let running = home.start(TLS, &[]);
+    let (address, before) = (running.exporter.address, running.exporter.resident());
+    // A ClientHello (1) that announces 65,000 bytes, of which 60,000 come in records (22, TLS 1.0) of 15,000.
+    let hello = [&[1, 0, 0xfd, 0xe8][..], &[0; 59_996]].concat();
+    let records = hello.chunks(15_000).map(|part| [&[22, 3, 1, 0x3a, 0x98][..], part].concat());
+    let records = records.collect::<Vec<_>>().concat();
+    let client = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It may be refused before all of it is written.
+        let _ = stream.write_all(&records);
+        stream
+    };
+    let _crowd: Vec<_> = (0..CONNECTIONS).map(client).collect();
+    let began = Instant::now();
+    let answer = home.authority.client().get(address, "/metrics").unwrap();
+    assert!(answer.body.starts_with(PAGE) && began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let grown = running.exporter.peak() - before;
+    println!("{CONNECTIONS} handshakes: {} KiB each", (grown / CONNECTIONS) >> 10);
+    assert!(grown < CONNECTIONS * (96 << 10), "{grown} bytes");
 }
 
 #[test]
