@@ -128,6 +128,16 @@ impl Doing {
 }
 
 impl Guest {
+    /// Since when it could take the oldest answer that it has not taken.
+    pub(super) fn unsent_since(&self) -> Option<Instant> {
+        self.unsent.iter().map(|answer| answer.since).min()
+    }
+
+    /// It has not taken an answer for too long.
+    fn is_late(&self, now: Instant, limits: &Limits) -> bool {
+        self.unsent_since().is_some_and(|since| now - since >= limits.stalled)
+    }
+
     /// Who of a source makes room first; nobody for whom we work. Of those that ask it is who came last: it is at the end of
     /// every line.
     fn nuisance(&self, now: Instant) -> Option<(u8, Duration)> {
@@ -272,11 +282,17 @@ impl Places {
         longest.inspect(|number| self.send_away(*number)).is_some()
     }
 
-    /// Cuts off answers that have not been taken for too long, until the rest holds little enough.
+    /// Cuts off answers that have not been taken for too long, until the rest holds little enough. None where that would not
+    /// help.
     fn cut_unsent(&mut self, limits: &Limits) -> bool {
+        let now = Instant::now();
+        let others = self.taken.values().filter(|guest| !guest.is_late(now, limits)).flat_map(|guest| &guest.unsent);
+        if unsent::bytes(others) >= limits.unsent {
+            return false;
+        }
         let before = self.cut;
         while self.unsent() >= limits.unsent
-            && let Some(number) = self.holds_most(limits)
+            && let Some(number) = self.holds_most(now, limits)
         {
             self.tell_cutting(limits.unsent);
             self.send_away(number);
@@ -285,18 +301,15 @@ impl Places {
     }
 
     /// Of those that have not taken an answer for too long, who holds most: of the source that does.
-    fn holds_most(&self, limits: &Limits) -> Option<u64> {
-        let now = Instant::now();
+    fn holds_most(&self, now: Instant, limits: &Limits) -> Option<u64> {
         let mut by_source = BTreeMap::<Source, Vec<Unsent>>::new();
         self.taken.values().for_each(|guest| by_source.entry(guest.source).or_default().extend(&guest.unsent));
         let by_source: BTreeMap<_, _> =
             by_source.into_iter().map(|(source, all)| (source, unsent::bytes(&all))).collect();
-        let late = |guest: &&Guest| guest.unsent.iter().any(|answer| now - answer.since >= limits.stalled);
         let rank = |guest: &Guest| {
-            let since = guest.unsent.iter().map(|answer| answer.since).min();
-            (by_source.get(&guest.source).copied(), unsent::bytes(&guest.unsent), Reverse(since))
+            (by_source.get(&guest.source).copied(), unsent::bytes(&guest.unsent), Reverse(guest.unsent_since()))
         };
-        let late = self.taken.iter().filter(|(_, guest)| late(guest));
+        let late = self.taken.iter().filter(|(_, guest)| guest.is_late(now, limits));
         late.max_by_key(|(_, guest)| rank(guest)).map(|(number, _)| *number)
     }
 
@@ -349,6 +362,10 @@ impl Places {
 
     /// Lines up for a turn. A place that does is called at once if there is one.
     pub(super) fn line_up(&mut self, number: u64, limits: &Limits) {
+        // Who was called while it waited has left the line, and has no other turn to wait for.
+        if self.turn_of(number).is_some() {
+            return;
+        }
         if !self.line.contains(&number) {
             self.line.push(number);
         }

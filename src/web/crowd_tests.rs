@@ -244,3 +244,43 @@ async fn who_asks_again_before_it_took_an_answer_still_holds_it() {
     assert!(ask(&other).is_some());
     drop(next);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_cut_off_where_that_makes_no_room() {
+    let crowd = scanty(100);
+    let small = stalled(&crowd, 1, None, 20);
+    let newcomer = crowd.enter(source(2)).unwrap();
+    let large = {
+        let place = crowd.enter(source(1)).unwrap();
+        let turn = ask(&place).unwrap();
+        pass(1).await;
+        turn.sending(Holding { common: None, own: 100 });
+        (place, turn)
+    };
+    assert!(ask(&newcomer).is_none() && doing(&small.0).is_some());
+    pass(1).await;
+    assert!(ask(&newcomer).is_some());
+    assert!(doing(&small.0).is_some() && doing(&large.0).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waited_for_a_turn_gets_one_and_no_second() {
+    let crowd = crowd(10, 1);
+    let (first, second) = (crowd.enter(source(1)).unwrap(), crowd.enter(source(1)).unwrap());
+    let turn = ask(&first).unwrap();
+    second.asks();
+    let (waited, ()) = tokio::join!(second.turn(Duration::from_secs(5)), async { drop(turn) });
+    drop(waited.unwrap());
+    assert_eq!(doing(&second), Some(Doing::Idle));
+    assert!(ask(&first).is_some(), "the only turn is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_again_gives_no_more_time_to_take_an_answer() {
+    let crowd = crowd(10, 10);
+    let began = Instant::now();
+    let (place, _turn) = stalled(&crowd, 1, None, 1);
+    pass(30).await;
+    place.asks();
+    assert_eq!((place.over().await, began.elapsed().as_secs()), ("it did not take its answer", 60));
+}

@@ -73,12 +73,17 @@ impl Place {
         let Some(guest) = places.taken.get(&self.number) else {
             return (Instant::now() + limits.idle, "it made room for another");
         };
+        // Also of one that has asked again meanwhile.
+        if let Some(since) = guest.unsent_since() {
+            return (since + limits.sending, "it did not take its answer");
+        }
         match guest.doing {
             Doing::Greeting => (guest.since + limits.greeting, "it sent no request"),
             Doing::Idle => (guest.since + limits.idle, "it sent no further request"),
             // The line moves, our own deadlines bound the work, and the pause until the next look is as good as any.
-            Doing::Asking | Doing::Answering(_) => (Instant::now() + limits.sending, "its answer took too long"),
-            Doing::Sending(_) => (guest.since + limits.sending, "it did not take its answer"),
+            Doing::Asking | Doing::Answering(_) | Doing::Sending(_) => {
+                (Instant::now() + limits.sending, "its answer took too long")
+            }
         }
     }
 
