@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::place::Place;
 use super::source::Source;
-use super::unsent::{self, Unsent};
+use super::unsent::Unsent;
 
 /// Time enough to say what one came for.
 const HEARING: Duration = Duration::from_millis(50);
@@ -87,11 +87,11 @@ pub(super) struct Places {
     /// Requests that were refused.
     refused: u64,
     /// Answers that were cut off for the memory that they held.
-    cut: u64,
+    pub(super) cut: u64,
 }
 
 pub(super) struct Guest {
-    source: Source,
+    pub(super) source: Source,
     pub(super) doing: Doing,
     pub(super) since: Instant,
     /// It has to go.
@@ -101,7 +101,7 @@ pub(super) struct Guest {
     /// It says no more, though it may still listen: whoever is to hear that when it was answered.
     pub(super) mute: Option<Waker>,
     /// Answers that it has not taken: the last one, and one before it where it asked again at once.
-    unsent: Vec<Unsent>,
+    pub(super) unsent: Vec<Unsent>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,16 +128,6 @@ impl Doing {
 }
 
 impl Guest {
-    /// Since when it could take the oldest answer that it has not taken.
-    pub(super) fn unsent_since(&self) -> Option<Instant> {
-        self.unsent.iter().map(|answer| answer.since).min()
-    }
-
-    /// It has not taken an answer for too long.
-    fn is_late(&self, now: Instant, limits: &Limits) -> bool {
-        self.unsent_since().is_some_and(|since| now - since >= limits.stalled)
-    }
-
     /// Who of a source makes room first; nobody for whom we work. Of those that ask it is who came last: it is at the end of
     /// every line.
     fn nuisance(&self, now: Instant) -> Option<(u8, Duration)> {
@@ -258,7 +248,7 @@ impl Places {
         worst.inspect(|(_, Reverse(number))| self.send_away(*number)).is_some()
     }
 
-    fn send_away(&mut self, number: u64) {
+    pub(super) fn send_away(&mut self, number: u64) {
         if let Some(guest) = self.taken.remove(&number) {
             guest.leave.notify_one();
         }
@@ -280,56 +270,6 @@ impl Places {
         let stalled = self.taken.iter().filter(|(_, guest)| late(guest) && helps(guest));
         let longest = stalled.min_by_key(|(_, guest)| guest.since).map(|(number, _)| *number);
         longest.inspect(|number| self.send_away(*number)).is_some()
-    }
-
-    /// Cuts off answers that have not been taken for too long, until the rest holds little enough. None where that would not
-    /// help.
-    fn cut_unsent(&mut self, limits: &Limits) -> bool {
-        let now = Instant::now();
-        let others = self.taken.values().filter(|guest| !guest.is_late(now, limits)).flat_map(|guest| &guest.unsent);
-        if unsent::bytes(others) >= limits.unsent {
-            return false;
-        }
-        let before = self.cut;
-        while self.unsent() >= limits.unsent
-            && let Some(number) = self.holds_most(now, limits)
-        {
-            self.tell_cutting(limits.unsent);
-            self.send_away(number);
-        }
-        self.cut > before
-    }
-
-    /// Of those that have not taken an answer for too long, who holds most: of the source that does.
-    fn holds_most(&self, now: Instant, limits: &Limits) -> Option<u64> {
-        let mut by_source = BTreeMap::<Source, Vec<Unsent>>::new();
-        self.taken.values().for_each(|guest| by_source.entry(guest.source).or_default().extend(&guest.unsent));
-        let by_source: BTreeMap<_, _> =
-            by_source.into_iter().map(|(source, all)| (source, unsent::bytes(&all))).collect();
-        let rank = |guest: &Guest| {
-            (by_source.get(&guest.source).copied(), unsent::bytes(&guest.unsent), Reverse(guest.unsent_since()))
-        };
-        let late = self.taken.iter().filter(|(_, guest)| guest.is_late(now, limits));
-        late.max_by_key(|(_, guest)| rank(guest)).map(|(number, _)| *number)
-    }
-
-    /// Bytes of all answers that are not taken.
-    fn unsent(&self) -> usize {
-        unsent::bytes(self.taken.values().flat_map(|guest| &guest.unsent))
-    }
-
-    /// An answer is on its way.
-    pub(super) fn hold(&mut self, number: u64, answer: Unsent) {
-        if let Some(guest) = self.taken.get_mut(&number) {
-            guest.unsent.push(answer);
-        }
-    }
-
-    /// The answer of a turn is gone.
-    pub(super) fn let_go(&mut self, number: u64, turn: u64) {
-        if let Some(guest) = self.taken.get_mut(&number) {
-            guest.unsent.retain(|answer| answer.turn != turn);
-        }
     }
 
     fn turns(&self) -> Turns {
@@ -407,16 +347,6 @@ impl Places {
             tracing::warn!(limit, "a request was refused: as many as --web.max-requests allows are being answered");
         }
         self.refused += 1;
-    }
-
-    fn tell_cutting(&mut self, limit: usize) {
-        if self.cut == 0 {
-            tracing::warn!(
-                limit,
-                "answers that their clients do not take hold too much memory: those that hold most are cut off"
-            );
-        }
-        self.cut += 1;
     }
 
     fn tell_closing(&mut self) {
