@@ -151,10 +151,12 @@ impl Client {
         }
     }
 
-    /// Whether a port that was asked in plain HTTP, and closed, speaks TLS.
+    /// Whether a port that was asked in plain HTTP, and closed, speaks TLS. Half of the time that is left goes into that: whoever
+    /// waits is to hear of what happened, and not that nothing did.
     async fn may_speak_tls(&self, deadline: Instant) -> bool {
         let Endpoint::Tcp { host, port, tls: false } = &self.options.address.endpoint else { return false };
-        timeout_at(deadline, tls_guess::speaks_tls(&self.way, host, *port)).await.unwrap_or(false)
+        let patience = deadline.saturating_duration_since(Instant::now()) / 2;
+        timeout(patience, tls_guess::speaks_tls(&self.way, host, *port)).await.unwrap_or(false)
     }
 
     /// A file that hangs leaves time to ask without it, or to say so.
