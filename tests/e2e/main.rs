@@ -24,6 +24,7 @@ mod coding;
 mod connections;
 mod descriptors;
 mod event_peers;
+mod event_streams;
 mod extras;
 mod failures;
 mod faults;
