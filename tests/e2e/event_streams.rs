@@ -77,7 +77,7 @@ fn what_a_peer_names_makes_no_table_and_no_series() {
             let name = format!("name-{}", seq * 1000 + at);
             let fields = [
                 ("block_hashes", hashes(at..at + 4)),
-                ("medium", text(if at % 2 == 0 { "CPU" } else { &name })),
+                ("medium", text(if at.is_multiple_of(2) { "CPU" } else { &name })),
                 ("group_idx", number(seq * 1000 + at)),
                 ("lora_name", text(&name)),
                 ("locality", text(&name)),
@@ -105,8 +105,9 @@ fn prompts_of_any_length_are_passed_over() {
 fn a_batch_of_very_many_removals_leaves_nothing_behind() {
     for medium in ["GPU", "CPU"] {
         let page = follows(medium, 20, move |seq| {
-            let many = if seq % 2 == 0 { 0..100 } else { 0..150_000 };
-            batch(seq, &[about(if seq % 2 == 0 { "BlockStored" } else { "BlockRemoved" }, medium, many)], 0)
+            let (kind, names) =
+                if seq.is_multiple_of(2) { ("BlockStored", 0..100) } else { ("BlockRemoved", 0..150_000) };
+            batch(seq, &[about(kind, medium, names)], 0)
         });
         assert!(medium == "CPU" || !sampled(&page), "{medium}");
     }
