@@ -587,20 +587,30 @@ fn bytes_a_token_come_from_the_first_method_that_has_its_inputs() {
     // 16777216 B ÷ 32768 tokens
     assert_eq!(run(&page).value("kvtier_kv_bytes_per_token"), 512.0);
     assert_eq!(run(&page).tier("kvtier_tier_size_tokens"), 32_768.0);
-    let no_tokens = Page::vllm()
-        .config(r#"block_size="32""#)
-        .sample(
-            "vllm:kv_offload_config_info",
-            r#"cpu_blocks_per_chunk="2",cpu_kv_cache_size_bytes="16777216",cpu_kv_cache_size_tokens="None",cpu_num_chunks="512""#,
-            "1.0",
-        )
-        .sample("vllm:kv_offload_cpu_allocation_size_sum", "", "10")
-        .sample("vllm:kv_offload_store_bytes_total", "", "327680");
+    let no_tokens = |storing: &str, stored: &str| {
+        Page::vllm()
+            .config(r#"block_size="32""#)
+            .sample(
+                "vllm:kv_offload_config_info",
+                r#"cpu_blocks_per_chunk="2",cpu_kv_cache_size_bytes="16777216",cpu_kv_cache_size_tokens="None",cpu_num_chunks="512""#,
+                "1.0",
+            )
+            .sample("vllm:kv_offload_cpu_allocation_size_sum", "", "10")
+            .sample("vllm:kv_offload_cpu_cache_write_usage_perc", "", storing)
+            .sample("vllm:kv_offload_store_bytes_total", "", stored)
+    };
+    let all_stored = no_tokens("0", "327680");
     // 327680 B ÷ (10 slots × 2 blocks × 32 tokens)
-    assert_eq!(run(&no_tokens).value("kvtier_kv_bytes_per_token"), 512.0);
-    assert_eq!(run(&no_tokens).labels("kvtier_kv_bytes_per_token", "method"), ["stored"]);
-    let promoted = no_tokens.sample("vllm:kv_offload_tiering_read_bytes_total", r#"tier="1:fs""#, "1");
+    assert_eq!(run(&all_stored).value("kvtier_kv_bytes_per_token"), 512.0);
+    assert_eq!(run(&all_stored).labels("kvtier_kv_bytes_per_token", "method"), ["stored"]);
+    let promoted = all_stored.sample("vllm:kv_offload_tiering_read_bytes_total", r#"tier="1:fs""#, "1");
     assert!(run(&promoted).absent("kvtier_kv_bytes_per_token"));
+    // Of ten slots four are still being filled: 307.2 bytes a token would be too few.
+    assert!(run(&no_tokens("0.0078125", "196608")).absent("kvtier_kv_bytes_per_token"));
+    // A reset may have given up some that were.
+    let calls = r#"handler="/reset_prefix_cache",method="POST",status="2xx""#;
+    let reset = no_tokens("0", "196608").sample("http_requests_total", calls, "1");
+    assert!(run(&reset).absent("kvtier_kv_bytes_per_token"));
 }
 
 #[test]

@@ -287,10 +287,10 @@ impl Chains {
     fn renumber(&mut self) {
         let mut now = vec![NOWHERE; self.nodes.len()];
         let mut kept = 0;
-        for number in 0..self.nodes.len() {
+        for (number, now) in now.iter_mut().enumerate() {
             let node = self.nodes[number];
             if self.numbers.get(node.key) == Some(&(number as u32)) {
-                now[number] = kept;
+                *now = kept;
                 self.nodes[kept as usize] = node;
                 self.numbers.insert(node.key, kept);
                 kept += 1;

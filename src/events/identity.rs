@@ -215,6 +215,8 @@ pub(super) fn fit<T>(vec: &mut Vec<T>) {
 mod tests {
     use super::*;
 
+    type Run<'r> = &'r dyn Fn(&mut Map<u32>);
+
     /// A map after this run of inserts and removals, and the bytes that it left allocated by the allocator's own account.
     fn allocated(run: impl FnOnce(&mut Map<u32>)) -> (Map<u32>, usize) {
         let mut map = Map::default();
@@ -227,14 +229,14 @@ mod tests {
         let fill = |map: &mut Map<u32>, keys: std::ops::Range<u64>| {
             keys.for_each(|key| {
                 map.insert(key, 0);
-            })
+            });
         };
         let drain = |map: &mut Map<u32>, keys: std::ops::Range<u64>| {
             keys.for_each(|key| {
                 map.remove(key);
-            })
+            });
         };
-        let runs: [&dyn Fn(&mut Map<u32>); 5] = [
+        let runs: [Run<'_>; 5] = [
             &|map| fill(map, 0..1000),
             // Full to the last place, and empty again: what was removed still takes its place.
             &|map| {
@@ -245,7 +247,7 @@ mod tests {
                 (0..50).for_each(|turn| {
                     fill(map, turn * 900..turn * 900 + 900);
                     drain(map, turn * 900..turn * 900 + 900);
-                })
+                });
             },
             &|map| {
                 fill(map, 0..100_000);
@@ -271,7 +273,7 @@ mod tests {
             let counted = allocation_counter::measure(|| {
                 (0..100).for_each(|more| {
                     map.insert(key * 100 + more, 0_u32);
-                })
+                });
             });
             let peak = usize::try_from(counted.bytes_max).unwrap();
             assert!(map.bytes(0) <= told && peak <= told + 64, "{key}: {told}, {peak}");

@@ -480,6 +480,58 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_a_chunk_are_exact_once_a_further_batch_shows_that_none_was_lost() {
+        let told = |stored: u64, batches: u64| {
+            Arc::new(Status { batches, ..(*status(stored, true, exactly(stored))).clone() })
+        };
+        let mut ledger = Ledger::default();
+        let mut after = |bytes: f64, status: &Arc<Status>, time: f64| {
+            ledger.note(&engine_at_rest(bytes), status, None, LIMITS, time);
+            chunk(&ledger, status)
+        };
+        // 17 chunks of 160 bytes were stored, and of one nobody told: a whole number all the same.
+        assert_eq!(
+            (after(2720.0, &told(16, 1), 0.0), after(2720.0, &told(16, 1), 20.0)),
+            ((170.0, false), (170.0, false))
+        );
+        // Another story: 16 of 16, and another one.
+        let mut ledger = Ledger::default();
+        let mut after = |bytes: f64, status: &Arc<Status>, time: f64| {
+            ledger.note(&engine_at_rest(bytes), status, None, LIMITS, time);
+            chunk(&ledger, status)
+        };
+        assert_eq!(
+            (after(2560.0, &told(16, 1), 0.0), after(2560.0, &told(16, 1), 20.0)),
+            ((160.0, false), (160.0, false))
+        );
+        assert_eq!(after(2720.0, &told(17, 2), 21.0), (160.0, true));
+    }
+
+    #[test]
+    fn after_a_reset_bytes_by_slots_are_those_that_stay_the_same_or_that_the_stream_bears_out() {
+        let after = |pages: &[(f64, f64, u64)]| {
+            let mut ledger = Ledger::default();
+            for (at, (bytes, slots, told)) in pages.iter().enumerate() {
+                let mut engine = engine_at_rest(*bytes);
+                engine.reset_calls.others = 1.0;
+                engine.tiers[0].allocated = fact(*slots);
+                let status = status(*told, true, exactly(*told));
+                for second in [0.0, 2.0] {
+                    ledger.note(&engine, &status, None, LIMITS, 10.0 * at as f64 + second);
+                }
+            }
+            let last = status(pages[pages.len() - 1].2, true, exactly(1));
+            ledger.streams(&[last], 0.0)[0].chunk.map_or((0.0, false), |chunk| (chunk.bytes, chunk.exact))
+        };
+        // Of 20 slots one was given up: 1900 ÷ 20 is a whole number and too low, and so is 9900 ÷ 100.
+        assert!(!after(&[(1900.0, 20.0, 10)]).1 && !after(&[(1900.0, 20.0, 10), (9900.0, 100.0, 90)]).1);
+        // The same after 16 slots more; or as many chunks as slots.
+        assert_eq!(after(&[(2000.0, 20.0, 10), (3600.0, 36.0, 26)]), (100.0, true));
+        assert_eq!(after(&[(2000.0, 20.0, 20)]), (100.0, true));
+        assert!(!after(&[(2000.0, 20.0, 10)]).1);
+    }
+
+    #[test]
     fn what_a_tier_behind_gave_back_was_stored_too() {
         let (mut ledger, status) = (Ledger::default(), status(20, true, exactly(20)));
         let mut engine = engine(1500.0);

@@ -9,7 +9,24 @@
 //! chunks that are surely there, and those that may be.
 //!
 //! A full tier tells more. It has to evict for each chunk that it takes, and an eviction is announced before the store
-//! that caused it: so more stores than were under way, and no eviction before them, tell that it was emptied.
+//! that caused it: so more stores than were under way, and no eviction before them, tell that it was emptied. How many slots
+//! it has is believed where the engine states it, and no estimate of it shows anything.
+//!
+//! # What it costs
+//! Eras are numbered through, at most 64 are told apart, and what was emptied is dropped later: no event looks through all
+//! chunks unless as many events have come since the last such look. Until then bounds are a little wider, never wrong.
+//!
+//! # What stays open
+//! - A reset that nobody announces shows when a chunk comes again, or where the page counts it. Before that what is sure is not.
+//! - If the tier alone is reset, and then the pool is cleared before anything shows the former, the clear is taken for
+//!   the reset: what was stored between the two counts as gone while it is there. A page that was read in between, and something
+//!   stored since, tell them apart; nothing in the stream does. The same holds for the reset of a tier during a clear that is not judged yet.
+//! - An engine that takes the place of another, where nothing is replayed, and whose first batch to arrive has the very number
+//!   that was expected of the other, goes on in its fold. The page's counters show it where they fall.
+//! - A store that failed and was counted by the page makes the bytes of a chunk that are learned from page and stream too large,
+//!   until two times at rest have none between them.
+//! - The last batch before an engine rests may be lost, and the next one tells. A page that counts its stores shows it before, if
+//!   page and stream have something that they agreed about: not right after a late start, nor after a gap.
 
 use super::identity::{Key, Map, Sampling};
 

@@ -321,36 +321,38 @@ fn a_message_that_is_announced_and_does_not_come_takes_nothing() {
     subject.ends_by_a_signal();
 }
 
-/// The exporter in front of a publisher of ten batches, each made by its number.
-fn follows(what: &str, payload: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) {
+/// The exporter in front of a publisher of so many batches, each made by its number; its page at the end.
+pub(crate) fn follows(what: &str, batches: u64, payload: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> String {
     let port = free_port();
     let subject = Subject::start(&[&format!("--events=tcp://127.0.0.1:{port}")]);
     let script = move |line: &mut Line| {
-        (0..10).try_for_each(|seq| line.send(&message(seq, &payload(seq))))?;
+        (0..batches).try_for_each(|seq| line.send(&message(seq, &payload(seq))))?;
         line.stay()
     };
     let peer = Peer::listen(port, b"PUB", Arc::new(script));
-    let last = format!("kvtier_events_last_seq{{endpoint=\"tcp://127.0.0.1:{port}\"}} 9");
+    let last = format!("kvtier_events_last_seq{{endpoint=\"tcp://127.0.0.1:{port}\"}} {}", batches - 1);
     until("they are taken in", || {
         healthy_at_once(&subject.exporter);
         subject.exporter.metrics().has(&last)
     });
     subject.is_within_bounds(what);
+    let page = subject.exporter.metrics().body;
     drop(peer);
     subject.is_as_before();
     subject.ends_by_a_signal();
+    page
 }
 
 #[test]
 fn a_stream_of_large_batches_is_followed_within_the_bound() {
     // 300,000 hashes take 2.4 MB, beside 0.3 MB on the wire.
-    follows("many hashes", |_| one_byte_hashes(300_000));
+    follows("many hashes", 10, |_| one_byte_hashes(300_000));
 }
 
 #[test]
 fn a_stream_of_ever_new_blocks_is_followed_within_the_bound() {
     // 100,000 hashes take 0.9 MB on the wire, and more than the budget if all of them were followed.
-    follows("new blocks", |seq| new_blocks(seq, 100_000));
+    follows("new blocks", 10, |seq| new_blocks(seq, 100_000));
 }
 
 /// A publisher whose stream begins with number 10 and goes on.

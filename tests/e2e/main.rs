@@ -25,6 +25,7 @@ mod connections;
 mod descriptors;
 mod endings;
 mod event_peers;
+mod event_streams;
 mod extras;
 mod failures;
 mod faults;

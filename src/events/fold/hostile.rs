@@ -49,10 +49,13 @@ const GONE: fn(Range<usize>) -> Event = |all| removed(Medium::Ram, all);
 const LEFT: fn(Range<usize>) -> Event = |all| removed(Medium::Gpu, all);
 const CLEAR: fn(Range<usize>) -> Event = |_| Event::Cleared;
 
+/// The events of each batch, which has 5000 hashes.
+type Events = fn(u64) -> Vec<Event>;
+
 #[test]
 fn no_stream_takes_more_than_its_budget() {
     let each = |turn: u64| hashes(turn * 5000..turn * 5000 + 5000);
-    let streams: [(&str, fn(u64) -> Vec<Event>); 9] = [
+    let streams: [(&str, Events); 9] = [
         ("ever new chunks", |_| vec![RAM(0..5000)]),
         ("ever new blocks of one prompt", |turn| {
             let parent = turn.checked_sub(1).map(|turn| hashes(turn * 5000 + 4999..turn * 5000 + 5000)[0]);
