@@ -447,7 +447,8 @@ impl World {
     /// Whether something is not known of the chunks that were announced.
     fn is_open(&self) -> bool {
         let bounds = self.reader.fold.as_ref().map(|fold| fold.view().bounds).unwrap_or_default();
-        self.engine.cleared || bounds.sure != bounds.possible
+        let on_its_way = self.wire.iter().any(|sent| sent.events.contains(&Happened::Cleared));
+        self.engine.cleared || on_its_way || bounds.sure != bounds.possible
     }
 
     /// A scrape: the page is of now, and the stream has brought what is on its way or not yet.
