@@ -162,6 +162,13 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_with_escapes_of_its_own_is_blanked_in_json_too() {
+        // JSON doubles its backslash; where that is undone %41 reads A.
+        assert_eq!(blanked(&Secret::token(r"ab\%41cdefgh"), r#"{"token":"ab\\%41cdefgh"}"#), r#"{"token":"***"}"#);
+        assert_eq!(blanked(&Secret::token("ab\"%41cdefgh"), r#"{"token":"ab\"%41cdefgh"}"#), r#"{"token":"***"}"#);
+    }
+
+    #[test]
     fn base64_of_it_alone_and_within_another_text_is_blanked() {
         // coreutils' base64 of `s3cr3t-t0ken!`, of `u:s3cr3t-t0ken!`, of `ab:s3cr3t-t0ken!`, of `xyzzy s3cr3t-t0ken!.`
         let secret = Secret::token("s3cr3t-t0ken!");
@@ -241,10 +248,13 @@ mod tests {
                 0 => secret.clone(),
                 1 => percent(&secret),
                 2 => percent(&percent(&secret)),
-                _ => serde_json::to_string(&secret).unwrap().trim_matches('"').to_owned(),
+                _ => {
+                    let quoted = serde_json::to_string(&secret).unwrap();
+                    quoted[1..quoted.len() - 1].to_owned()
+                }
             };
-            // A quote at its end would be trimmed with that of JSON.
-            prop_assume!(how < 3 || !secret.starts_with('"') && !secret.ends_with('"'));
+            // One that is nothing but escapes is too short to be told from other text once they are undone.
+            prop_assume!(View::all(&secret).iter().all(|view| view.bytes.len() >= CUT));
             let left = blanked(&Secret::token(&secret), &format!("{before}{spelled}{behind}"));
             prop_assert_eq!(left, format!("{before}***{behind}"));
         }

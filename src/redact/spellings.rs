@@ -1,10 +1,12 @@
 //! The texts that give a secret away. Percent signs and other escapes are undone before they are looked for, and capitals do not
-//! count, so neither adds a spelling.
+//! count, so neither adds a spelling. A secret that has escapes in it is looked for as it reads without them, too.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+use super::view::View;
 
 /// The fewest characters of a secret that is blanked. A shorter one could not be told from other text.
 pub const SHORTEST: usize = 8;
@@ -73,12 +75,13 @@ impl Secret {
     pub(super) fn spellings(&self) -> Vec<Spelling> {
         let long = |texts: &[String]| -> Vec<String> { texts.iter().filter(|text| is_long(text)).cloned().collect() };
         let (parts, wholes, packed) = (long(&self.parts), long(&self.wholes), long(&self.packed));
-        let both = |text: &String| [STANDARD_NO_PAD.encode(text), URL_SAFE_NO_PAD.encode(text)];
+        let both = |text: &String| [STANDARD_NO_PAD.encode(text), URL_SAFE_NO_PAD.encode(text)].map(String::into_bytes);
         let pieces = parts.iter().flat_map(|part| raw(part)).map(|text| (text, Kind::Piece));
-        let in_base64 = parts.iter().flat_map(|part| in_base64(part.as_bytes())).map(|text| (text, Kind::Base64));
+        let in_base64 = parts.iter().flat_map(|part| in_base64(part.as_bytes()));
+        let in_base64 = in_base64.map(|text| (text.into_bytes(), Kind::Base64));
         let whole = wholes.iter().flat_map(|whole| raw(whole)).chain(packed.iter().flat_map(both));
         let all = pieces.chain(in_base64).chain(whole.map(|text| (text, Kind::Whole)));
-        all.map(|(text, kind)| Spelling::new(&text, kind)).collect()
+        all.map(|(text, kind)| Spelling { text: text.to_ascii_lowercase(), kind }).collect()
     }
 }
 
@@ -88,20 +91,15 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl Spelling {
-    fn new(text: &str, kind: Kind) -> Spelling {
-        Spelling { text: text.to_ascii_lowercase().into_bytes(), kind }
-    }
-}
-
 fn is_long(text: &str) -> bool {
     text.chars().count() >= SHORTEST
 }
 
-/// As it is, and as forms write blanks.
-fn raw(text: &str) -> impl Iterator<Item = String> {
-    let in_form = text.contains(' ').then(|| text.replace(' ', "+"));
-    std::iter::once(text.to_owned()).chain(in_form)
+/// As it is, as forms write blanks, and as it reads once the escapes in it are undone: where those that somebody put around it are
+/// undone, so are its own.
+fn raw(text: &str) -> Vec<Vec<u8>> {
+    let in_form = text.contains(' ').then(|| text.replace(' ', "+").into_bytes());
+    View::all(text).into_iter().map(|view| view.bytes).chain(in_form).collect()
 }
 
 /// What base64 makes of a text that has these bytes in it, in both alphabets: it depends on how many bytes stand before them, in
