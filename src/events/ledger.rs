@@ -631,6 +631,23 @@ mod tests {
     }
 
     #[test]
+    fn where_page_and_stream_agreed_about_no_moment_only_a_tier_that_is_full_is_exact() {
+        let told = |sure: u64, full: bool, storing: f64| {
+            let mut engine = engine(600.0);
+            engine.tiers[0].slots = Some(slots_of_100_bytes());
+            engine.tiers[0].storing = fact(storing);
+            let late = Stream { since_rest: None, ..stream(Bounds { full, ..exactly(sure) }) };
+            let stated = size(1000.0).map(|size| Size { source: SizeSource::CacheConfig, ..size });
+            resident(&engine, &engine.tiers[0], stated, Some(&late)).unwrap()
+        };
+        // It has not evicted: what the page has counted may be a batch that was lost.
+        assert_eq!((told(4, false, 0.0).exact, told(4, false, 0.0).chunks), (false, (4.0, Some(10.0))));
+        // Ten slots, all of them known; three being filled; and a batch of three that is missing.
+        assert!(told(10, false, 0.0).exact && told(10, true, 0.0).exact && told(7, true, 0.3).exact);
+        assert_eq!((told(7, true, 0.0).exact, told(7, true, 0.0).chunks), (false, (7.0, Some(10.0))));
+    }
+
+    #[test]
     fn what_page_and_stream_have_to_agree_about_begins_anew_where_the_page_stays_ahead_at_rest() {
         let mut ledger = Ledger::default();
         let since = |ledger: &Ledger, status: &Arc<Status>| ledger.streams(&[Arc::clone(status)], 0.0)[0].since_rest;

@@ -2,7 +2,7 @@
 
 use crate::bound::Fill;
 use crate::model::{Engine, EngineId, Size, SizeSource, Tier, ratio};
-use crate::settings::{ChunkBytes, Stream};
+use crate::settings::{ChunkBytes, SinceRest, Stream};
 
 /// What is in a tier, in bytes and as a share of its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,18 +145,26 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     let doubted = overfull || reset;
     let sure = bounds.sure as f64;
     let most = |chunks: f64| slots_to_go_by.map_or(chunks, |slots| chunks.min(slots).max(sure));
-    let unannounced = unannounced(tier, stream, chunk);
-    let possible = most(bounds.possible as f64 + unannounced);
+    // A tier of which every slot is known, or that has evicted, is full but for the stores under way: that shows a batch that is
+    // missing even where page and stream have agreed about no moment yet.
+    let filled = slots.filter(|slots| stated && (bounds.full || sure >= *slots) && tier.storing.is_some());
+    let short = |slots: f64| ((slots * (1.0 - storing)).round() - sure).max(0.0);
+    let unannounced = match (stream.since_rest, filled) {
+        (None, Some(slots)) => Some(short(slots)),
+        (since_rest, _) => unannounced(tier, since_rest, chunk),
+    };
+    let possible = most(bounds.possible as f64 + unannounced.unwrap_or(0.0));
     // Full but for stores under way, whoever else is in there.
     let known_number = slots_to_go_by.filter(|_| bounds.full && bounds.strangers && tier.storing.is_some());
     let low = if doubted { 0.0 } else { known_number.map_or(sure, |slots| sure.max(slots * (1.0 - storing))) };
-    let high = if bounds.strangers { slots_to_go_by.map(most) } else { Some(possible) };
+    // What nobody can compare may have become more meanwhile.
+    let high = if bounds.strangers || unannounced.is_none() { slots_to_go_by.map(most) } else { Some(possible) };
     // Where nothing was stored nothing is there, whatever a chunk has.
     let nothing = || entered(tier).is_none_or(|bytes| bytes == 0.0);
     let complete = bounds.is_exact() && !doubted && chunk.map_or_else(nothing, |chunk| chunk.exact);
     Some(Resident {
         chunks: (low, high),
-        exact: complete && unannounced == 0.0,
+        exact: complete && unannounced == Some(0.0),
         // A batch may be on its way: how many chunks it has shows only beside what page and stream agreed about.
         complete: complete && (bounds.full || stream.since_rest.is_some()),
         chunk,
@@ -176,13 +184,14 @@ fn entered(tier: &Tier) -> Option<f64> {
 }
 
 /// Chunks that the page has counted as stored and the stream is yet to announce. Both learn of them at the end of a step of
-/// the engine, on two ways; the stream is looked at after the page, so that it is behind where it has told less.
-fn unannounced(tier: &Tier, stream: &Stream, chunk: Option<ChunkBytes>) -> f64 {
-    let counted = || {
-        let (rest, chunk) = (stream.since_rest?, chunk.filter(|chunk| chunk.exact)?);
-        ratio(entered(tier)? - rest.page_bytes, chunk.bytes).map(|chunks| (chunks - rest.chunks).floor())
-    };
-    counted().unwrap_or(0.0).max(0.0)
+/// the engine, on two ways; the stream is looked at after the page, so that it is behind where it has told less. `None` where
+/// the page counts them, and page and stream have not agreed about any moment yet: then the last batch may be lost.
+fn unannounced(tier: &Tier, since_rest: Option<SinceRest>, chunk: Option<ChunkBytes>) -> Option<f64> {
+    let Some(entered) = entered(tier).filter(|bytes| *bytes > 0.0) else { return Some(0.0) };
+    let rest = since_rest?;
+    let counted = |chunk: ChunkBytes| ratio(entered - rest.page_bytes, chunk.bytes);
+    let ahead = chunk.filter(|chunk| chunk.exact).and_then(counted).map(|chunks| (chunks - rest.chunks).floor());
+    Some(ahead.unwrap_or(0.0).max(0.0))
 }
 
 struct Room {
