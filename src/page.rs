@@ -14,7 +14,7 @@ const METRICS: &str = "{{metrics}}";
 /// are those of what stands in the file; a test works them out anew and tells the new ones after an edit.
 pub const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-arvy+DvZ1kuxboc1gq9hIiPJVoVoYZNOoX6ZNb4ISQU='; \
-    script-src 'sha256-NChxcdaolmx2NjWv/WyBW5t5Hp1KW1AlZLkeyNRpmYU='; \
+    script-src 'sha256-6x7C0QL+9xLoTv2NXVawgl12XaWUH9hDnODy5j8wxac='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page in front of metrics at `telemetry_path`, which begins with a slash.

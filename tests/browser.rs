@@ -232,6 +232,25 @@ mod in_chromium {
     }
 
     #[test]
+    fn what_is_told_of_an_extra_names_it() {
+        const RENAMED: &str = "my_vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.5\nbroken{ 1\n";
+        let main = Upstream::start(|_| vec![ok(format!("{}broken{{ 1\n", page("m", "0.5")))]);
+        let extra = Upstream::start(|_| vec![ok(RENAMED)]);
+        let flag = format!("--upstream.extra=r={}", extra.url());
+        let exporter = Exporter::start(&main.url(), &["--tier.size=32GiB", &flag]);
+        let seen = visit(&format!("http://{}/", exporter.address), "extra");
+        for said in [
+            "1 line of the engine’s page left out",
+            "1 line of upstream r’s page left out",
+            "Upstream main: Lines of the page were left out",
+            "Upstream r: Lines of the page were left out",
+            "Upstream r: The upstream serves metrics, and no engine known here",
+        ] {
+            assert!(seen.text.contains(said), "{said}: {}", seen.text);
+        }
+    }
+
+    #[test]
     fn a_tier_of_unknown_size_says_what_to_do() {
         let upstream = Upstream::start(|_| vec![ok(page("m", "0.5"))]);
         let exporter = Exporter::start(&upstream.url(), &[]);

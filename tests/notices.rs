@@ -213,8 +213,37 @@ fn a_mount_that_may_be_the_engines_is_not_told_of() {
     assert_eq!(on(&page, None, &[]), [""; 0], "nobody looks");
     let live = [LiveTierFile { engine_id: "a".into(), bytes: 32 * GIB }];
     assert_eq!(on(&page, mount(Some(16 * GIB), true), &live), [""; 0], "its file lies there");
+    // 32 GiB that were asked for may be one slot of 17 GiB.
+    let asked = tier_of(32, "0.24+");
+    let slot = [LiveTierFile { engine_id: "a".into(), bytes: 17 * GIB }];
+    assert_eq!(on(&asked, mount(Some(64 << 20), true), &slot), [""; 0]);
     let simple = Page::vllm().sample("vllm:simple_kv_offload_info", r#"backend="cpu",capacity_blocks="16384""#, "1.0");
     assert_eq!(on(&simple, mount(Some(64 << 20), true), &[]), [""; 0], "another connector's tier lies elsewhere");
+}
+
+#[test]
+fn a_file_of_another_size_is_of_another_tier() {
+    let file = |bytes| [LiveTierFile { engine_id: "a".into(), bytes }];
+    let (page, small) = (tier_of(32, "0.33+"), mount(Some(16 * GIB), true));
+    // A neighbour's tier of 8 GiB, and one of 15 GiB: no 32 GiB are rounded down to less than half.
+    assert_eq!(on(&page, small.clone(), &file(8 * GIB)).len(), 1);
+    assert_eq!(on(&page, small.clone(), &file(15 * GIB)).len(), 1);
+    assert_eq!(
+        on(&page, small.clone(), &[file(8 * GIB), file(32 * GIB)].concat()),
+        [""; 0],
+        "one of them is the tier's"
+    );
+    // Where --tier.size is all that is known, the file may show that it is wrong.
+    let declared = Page::vllm().sample("vllm:kv_offload_total_bytes_total", r#"transfer_type="GPU_to_CPU""#, "0");
+    let told = |live: Vec<LiveTierFile>| {
+        let result = run_with(&declared, |settings, host| {
+            settings.tier_sizes.insert("ram".into(), 32 * GIB);
+            host.shm = mount(Some(64 << 20), true);
+            host.live_tier_files = live;
+        });
+        result.outcome.notices.iter().filter(|one| one.kind.id == "shm-wrong-mount").count()
+    };
+    assert_eq!([told(vec![]), told(file(1 << 20).to_vec())], [1, 0]);
 }
 
 // Lines.

@@ -10,8 +10,8 @@ use crate::advise::words::{counted, many, size};
 use crate::bound::{DOUBTFUL, IMPOSSIBLE, Resolved, ResolvedTier, SHARED};
 use crate::correct::{Corrected, NO_SHARE};
 use crate::exposition::{Counts, LineNote};
-use crate::model::{Engine, Medium, Snapshot, Tier};
-use crate::settings::{HostFacts, Settings, SharedMemory};
+use crate::model::{Engine, Medium, SizeSource, Snapshot, Tier};
+use crate::settings::{HostFacts, LiveTierFile, Settings, SharedMemory};
 use crate::share::Withheld;
 
 /// What was worked out of the pages of one scrape.
@@ -224,12 +224,15 @@ fn supplied(engine: &Engine) -> Option<f64> {
 const CONTAINER_DEFAULT: u64 = 64 << 20;
 
 /// Tiers that lie in shared memory against the mount that is looked at: one that runs is laid out in full, so it cannot be larger
-/// than its mount. Where a live tier file lies on it, it is the engine's.
+/// than its mount. Where a live tier file lies on it that may be one of theirs, it is the engine's.
 fn wrong_mount(facts: &Facts<'_>) -> Vec<Notice> {
-    let Some(shm) = facts.host.shm.as_ref().filter(|_| facts.host.live_tier_files.is_empty()) else {
+    let Some(shm) = facts.host.shm.as_ref() else {
         return Vec::new();
     };
     let ram: Vec<_> = tiers(facts).filter(|(_, tier)| tier.tier.bounded_by_stores && tier.tier.name == "ram").collect();
+    if facts.host.live_tier_files.iter().any(|file| ram.iter().any(|(_, tier)| may_be_of(file, tier))) {
+        return Vec::new();
+    }
     let may_lie_there = ram.iter().any(|(_, tier)| tier.tier.lies_in_shm != Some(false));
     let lies_there = ram.iter().any(|(_, tier)| tier.tier.lies_in_shm == Some(true));
     let bytes: f64 = ram.iter().filter_map(|(_, tier)| tier.size).map(|size| size.fact.value).sum();
@@ -244,6 +247,15 @@ fn wrong_mount(facts: &Facts<'_>) -> Vec<Notice> {
         _ => return Vec::new(),
     };
     vec![facts.notice(&SHM_WRONG_MOUNT, detail)]
+}
+
+/// Whether a file may be a tier's by its size. The engine rounds what was asked for down to whole slots, at least one, so the file
+/// has more than half of it; beyond it there are only the ends of pages. The operator's word may be wrong, so no file is held against it.
+fn may_be_of(file: &LiveTierFile, tier: &ResolvedTier<'_>) -> bool {
+    let Some(size) = tier.size.filter(|size| size.source != SizeSource::Flag) else {
+        return true;
+    };
+    (0.5..=1.01).contains(&(file.bytes as f64 / size.fact.value))
 }
 
 fn tiers<'a>(facts: &'a Facts<'a>) -> impl Iterator<Item = (&'a Resolved<'a>, &'a ResolvedTier<'a>)> {

@@ -21,14 +21,16 @@ const ENGINES: [(&str, &str, &str); 6] = [
     ("ray_vllm_", r#"WorkerId="w4",SessionName="s""#, "here w4 engine 0"),
 ];
 
-/// Of each engine its number in this list, in every family; and a tier of an engine that has neither of the labels.
+/// Of each engine its number in this list, in every family, of the first one in two spellings; and a tier of an engine that has
+/// neither of the labels.
 fn page() -> String {
     let families = ["num_preemptions_total", "kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"];
     let of = |family: &str| {
         let sample = |(at, (spelling, labels, _)): (usize, &(&str, &str, &str))| {
             format!("{spelling}{family}{{engine=\"0\",model_name=\"m\",{labels}}} {at}\n")
         };
-        ENGINES.iter().enumerate().map(sample).collect::<String>()
+        let twice = ("vllm_", ENGINES[0].1, ENGINES[0].2);
+        ENGINES.iter().enumerate().chain([(0, &twice)]).map(sample).collect::<String>()
     };
     families.map(of).concat() + "kvtier_tier_size_tokens{tier=\"hicache_host\"} 7\n"
 }

@@ -47,9 +47,6 @@ pub fn walk(expr: &Expr) -> Vec<(&Expr, Vec<&str>)> {
     found
 }
 
-/// The label that the name of a metric is.
-const NAME: &str = "__name__";
-
 /// Labels beside model_name and engine that tell engines of one page apart, of those that are known. The last three are of a
 /// page that was gathered from others: Prometheus keeps its own pod and instance, and renames the page's.
 pub const IDENTITY: [&str; 7] =
@@ -58,11 +55,8 @@ pub const IDENTITY: [&str; 7] =
 /// What the rules record for links: it is of no job and no instance.
 pub const LINKS: &str = "kvtier:links:info";
 
-/// How a query asks for a family of the engine whatever the page calls it: with a colon or an underscore, and behind Ray.
-const EACH_SPELLING: &str = "(ray_|)vllm[:_]";
-
-/// The same without pages behind Ray, whose histograms have sums that are made up.
-const NOT_BEHIND_RAY: &str = "vllm[:_]";
+/// What pages may call the engine's families instead of `vllm:`: a collector of OpenTelemetry, and Ray, old and new.
+const OTHER_SPELLINGS: [&str; 3] = ["vllm_", "ray_vllm:", "ray_vllm_"];
 
 /// A selector and what is around it.
 pub struct Selector<'a> {
@@ -75,18 +69,12 @@ pub struct Selector<'a> {
 }
 
 impl Selector<'_> {
-    /// Name of the metric; of one that is asked for in each spelling that pages have, the engine's own.
+    /// Name of the metric; of one in another spelling than the engine's, the engine's own.
     pub fn metric(&self) -> Cow<'_, str> {
-        let named = |one: &&Matcher| one.name == NAME;
-        match (&self.of.name, self.of.matchers.matchers.iter().find(named)) {
-            (Some(name), _) => name.into(),
-            (None, Some(one)) => {
-                match [EACH_SPELLING, NOT_BEHIND_RAY].iter().find_map(|start| one.value.strip_prefix(start)) {
-                    Some(name) => format!("vllm:{name}").into(),
-                    None => (&one.value).into(),
-                }
-            }
-            (None, None) => "".into(),
+        let name = self.of.name.as_deref().unwrap_or_default();
+        match OTHER_SPELLINGS.iter().find_map(|start| name.strip_prefix(start)) {
+            Some(family) => format!("vllm:{family}").into(),
+            None => name.into(),
         }
     }
 
@@ -100,9 +88,9 @@ impl Selector<'_> {
         self.around.contains(&"increase") && self.range == Some(Duration::from_secs(3600))
     }
 
-    /// Its matchers, but for that of the name.
+    /// Its matchers.
     pub fn matchers(&self) -> impl Iterator<Item = &Matcher> {
-        self.of.matchers.matchers.iter().filter(|one| one.name != NAME)
+        self.of.matchers.matchers.iter()
     }
 }
 
@@ -149,8 +137,8 @@ fn selectors_come_with_the_functions_around_them() {
     let found: Vec<_> = selectors(&expr).iter().map(|s| (s.metric().into_owned(), s.around.join(" "))).collect();
     assert_eq!(found, [("x_total".to_owned(), "rate".to_owned()), ("y".to_owned(), String::new())]);
     assert_eq!(labels(&expr).into_iter().collect::<Vec<_>>(), ["a", "b"]);
-    let expr = parse(r#"{__name__=~"(ray_|)vllm[:_]x_total", job=~"$job"}"#).unwrap();
-    let found = selectors(&expr);
-    assert_eq!((&*found[0].metric(), found[0].matchers().count()), ("vllm:x_total", 1));
+    let expr = parse(r#"vllm:x_total{job=~"$job"} or ray_vllm_x_total"#).unwrap();
+    let found: Vec<_> = selectors(&expr).iter().map(|s| (s.metric().into_owned(), s.matchers().count())).collect();
+    assert_eq!(found, [("vllm:x_total".to_owned(), 1), ("vllm:x_total".to_owned(), 0)]);
     assert!(parse("sum(").is_err());
 }
