@@ -14,6 +14,7 @@ pub use histogram::Histogram;
 
 use crate::notice::Kind;
 use crate::notice::kinds::TOO_MANY_ENGINES;
+use crate::share::share;
 
 /// A number off the page, and the family that it was read from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -284,6 +285,11 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// Share of the tier that unfinished stores pin, where what the page says of it can be one.
+    pub fn storing_share(&self) -> Option<f64> {
+        share(self.storing?.value)
+    }
+
     /// A tier of which nothing is known but that it exists.
     pub fn new(name: impl Into<String>, medium: Medium, connector: &'static str) -> Tier {
         Tier {

@@ -185,10 +185,12 @@ fn a_tier_pinned_three_times_over_is_not_told_and_its_gauge_passes() {
     assert!(explained(&page).contains("not corrected: the engine's own value is no share"));
     assert_eq!(result.tier(FILL), 0.25);
     // Below 0 and without end it is none either.
-    for impossible in ["-0.5", "+Inf"] {
-        let result = sized(&quarter().sample(USAGE, "", impossible));
+    for (impossible, shown) in [("-0.5", "-0.5"), ("+Inf", "inf")] {
+        let page = quarter().sample(USAGE, "", impossible);
+        let result = sized(&page);
         assert_eq!((result.upstream(USAGE), result.value(ACTIVE)), (vec![impossible], 0.0));
         assert!(result.absent(PINNED));
+        says(&page, PINNED, shown, &[USAGE]);
     }
     // What rounding adds is no contradiction, and NaN claims nothing.
     for possible in ["1.0000000000000002", "NaN"] {
@@ -217,6 +219,9 @@ fn stores_under_way_in_more_than_the_whole_tier_bound_nothing() {
     assert!(result.absent(FILL) && result.absent(FILL_BYTES));
     assert_eq!(result.upstream(USAGE), ["0.0"]);
     says(&page("3.0"), FILL, "3", &["vllm:kv_offload_cpu_cache_write_usage_perc"]);
+    // Less than nothing is as impossible, and is not taken for nothing.
+    assert!(sized(&page("-0.5")).absent(FILL));
+    says(&page("-0.5"), FILL, "-0.5", &["vllm:kv_offload_cpu_cache_write_usage_perc"]);
     // 250 stored and 0.5 × 1000 on their way.
     assert_eq!(sized(&page("0.5")).tier(FILL), 0.75);
 }

@@ -140,9 +140,30 @@ fn facts(
     page: &Exposition<'_>,
     snapshot: &mut Snapshot,
     name: &'static str,
+    set: impl FnMut(&mut Engine, Labels<'_>, Fact),
+) {
+    facts_where(page, snapshot, name, says_something, set);
+}
+
+/// The same for a share of a whole. One below 0, or without end, is read too: like one above 1 it is told to be none where it is
+/// used.
+fn shares(
+    page: &Exposition<'_>,
+    snapshot: &mut Snapshot,
+    name: &'static str,
+    set: impl FnMut(&mut Engine, Labels<'_>, Fact),
+) {
+    facts_where(page, snapshot, name, |value| !value.is_nan(), set);
+}
+
+fn facts_where(
+    page: &Exposition<'_>,
+    snapshot: &mut Snapshot,
+    name: &'static str,
+    is_fact: fn(f64) -> bool,
     mut set: impl FnMut(&mut Engine, Labels<'_>, Fact),
 ) {
-    for (place, sample) in placed(page, name).filter(|(_, sample)| says_something(sample.value)) {
+    for (place, sample) in placed(page, name).filter(|(_, sample)| is_fact(sample.value)) {
         if let Owner::One(at) = snapshot.pages.owner(place)
             && !snapshot.engines[at].doubts(name)
         {

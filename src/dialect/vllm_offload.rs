@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::identity::{Declared, Kind, Whose};
 use super::vllm::{CACHE_CONFIG, CONFIGURED};
-use super::{Dialect, as_number, described, facts, first, of_processes, placed, unreadable};
+use super::{Dialect, as_number, described, facts, first, of_processes, placed, shares, unreadable};
 use crate::exposition::{Exposition, Labels, unescape};
 use crate::model::{
     Engine, EngineId, Fact, Medium, Note, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
@@ -211,8 +211,8 @@ fn strangeness(engine: &EngineId, kind: &str, place: Option<&str>) -> Option<Str
 }
 
 fn gauges(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    facts(page, snapshot, USAGE, |engine, labels, fact| of_processes(&mut ram(engine).pinned, labels, fact));
-    facts(page, snapshot, WRITE_USAGE, |engine, labels, fact| of_processes(&mut ram(engine).storing, labels, fact));
+    shares(page, snapshot, USAGE, |engine, labels, fact| of_processes(&mut ram(engine).pinned, labels, fact));
+    shares(page, snapshot, WRITE_USAGE, |engine, labels, fact| of_processes(&mut ram(engine).storing, labels, fact));
     facts(page, snapshot, ALLOCATION_FAILURES, |engine, _, fact| ram(engine).refusals += fact.value);
     facts(page, snapshot, OCCUPIED, |engine, _, fact| {
         ram(engine).residency.get_or_insert(Residency::Bytes(fact));

@@ -227,7 +227,7 @@ impl Account {
         let first = *self.first.get_or_insert(origin);
         let before = self.promoted.map(|(before, _)| before).or(view.from_start.then_some(0.0));
         self.promoted = promoted.map(|now| (before.unwrap_or(now), now));
-        let storing = tier.storing.map_or(0.0, |share| share.value);
+        let storing = tier.storing_share().unwrap_or(0.0);
         if self.last.replace(now) != Some(now) {
             self.unchanged = time;
         }
@@ -241,12 +241,12 @@ impl Account {
             self.note_rest(now, status.batches);
         }
         // Without the stores under way nobody can tell a tier that is full from one that is smaller.
-        if let Some(storing) = tier.storing {
+        if let Some(storing) = tier.storing_share() {
             // Nor without knowing that no batch is missing, which would have told of chunks that are there.
             let is_whole = self.since_rest(view).is_some();
             let told =
                 |resident: &Resident| resident.chunk.is_none_or(|chunk| !chunk.exact) || resident.exact && is_whole;
-            self.evictions.note(view, resident.filter(told), storing.value, time);
+            self.evictions.note(view, resident.filter(told), storing, time);
         }
         if let (Some(asked), Some(supplied)) = (engine.external_queries, engine.external_hits) {
             self.begin_window(view);

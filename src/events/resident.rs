@@ -138,7 +138,7 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     // What the stream takes for resident may be what a reset emptied and what came after it.
     let shown = slots.filter(|_| !stated && !reset).and_then(|slots| shown(tier, stream, slots, chunk));
     let slots_to_go_by = slots.filter(|_| shown.is_none());
-    let storing = tier.storing.map_or(0.0, |share| share.value);
+    let storing = tier.storing_share().unwrap_or(0.0);
     let bounds = stream.bounds;
     // More than the engine has room for: it was emptied, and nobody has said so.
     let overfull = stated && slots.is_some_and(|slots| bounds.sure as f64 > slots);
@@ -147,7 +147,7 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     let most = |chunks: f64| slots_to_go_by.map_or(chunks, |slots| chunks.min(slots).max(sure));
     // A tier of which every slot is known, or that has evicted, is full but for the stores under way: that shows a batch that is
     // missing even where page and stream have agreed about no moment yet.
-    let filled = slots.filter(|slots| stated && (bounds.full || sure >= *slots) && tier.storing.is_some());
+    let filled = slots.filter(|slots| stated && (bounds.full || sure >= *slots) && tier.storing_share().is_some());
     let short = |slots: f64| ((slots * (1.0 - storing)).round() - sure).max(0.0);
     let unannounced = match (stream.since_rest, filled) {
         (None, Some(slots)) => Some(short(slots)),
@@ -155,7 +155,7 @@ pub fn resident(engine: &Engine, tier: &Tier, size: Option<Size>, stream: Option
     };
     let possible = most(bounds.possible as f64 + unannounced.unwrap_or(0.0));
     // Full but for stores under way, whoever else is in there.
-    let known_number = slots_to_go_by.filter(|_| bounds.full && bounds.strangers && tier.storing.is_some());
+    let known_number = slots_to_go_by.filter(|_| bounds.full && bounds.strangers && tier.storing_share().is_some());
     let low = if doubted { 0.0 } else { known_number.map_or(sure, |slots| sure.max(slots * (1.0 - storing))) };
     // What nobody can compare may have become more meanwhile.
     let high = if bounds.strangers || unannounced.is_none() { slots_to_go_by.map(most) } else { Some(possible) };
@@ -247,7 +247,7 @@ pub fn is_stored_throughout(engine: &Engine, tier: &Tier) -> bool {
 }
 
 fn is_filled(tier: &Tier) -> bool {
-    let is_idle = tier.storing.is_some_and(|share| share.value == 0.0);
+    let is_idle = tier.storing_share() == Some(0.0);
     let never_promoted = tier.promoted.is_none_or(|bytes| bytes.value == 0.0) && !tier.promotions_unseen;
     is_idle && never_promoted && tier.refusals == 0.0 && !tier.doubtful
 }
