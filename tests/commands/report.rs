@@ -258,6 +258,69 @@ fn hits_are_no_silence() {
     said.says(0, &["found by LMCache, of tokens looked up 56.7 %"]).is_silent_about(&["No data"]);
 }
 
+/// No engine speaks on these pages, and the cache is told of as far as it counts.
+#[test]
+fn what_lmcache_alone_counts_is_told() {
+    // 94 stores of 256 tokens; 32 MiB that it believes to be on disk, or none where it has no disk.
+    let said = report(&Bench::serving(capture("lmcache-0.5.6-real-storage-2-full")), &[]);
+    said.says(0, &["handed to LMCache to store 24,064", "on disk, as LMCache believes 32.0 MiB", "no measurement"]);
+    said.is_silent_about(&["No data"]);
+    let said = report(&Bench::serving(capture("lmcache-0.5.6-real-storage-cpu-2-full")), &[]);
+    said.says(0, &["handed to LMCache to store 24,064"]).is_silent_about(&["No data", "on disk"]);
+    let said = report(&Bench::serving(capture("lmcache-0.5.6-disk")), &[]);
+    said.says(
+        0,
+        &[
+            "found by LMCache, of tokens looked up 45.0 %",
+            "handed to LMCache to store 1,501,200",
+            "asked back of LMCache 7,651,200",
+            "given back by LMCache 7,651,200",
+            "on disk, as LMCache believes 32.0 GiB",
+        ],
+    );
+    report(&Bench::serving(full()), &[]).is_silent_about(&["LMCache"]);
+}
+
+/// Each rank counts all tokens; and of a series with two values nobody knows which one holds.
+#[test]
+fn ranks_of_lmcache_share_their_tokens() {
+    let line = |name: &str, worker: u8, value: u32| {
+        format!("lmcache:{name}_total{{model_name=\"m\",role=\"worker\",worker_id=\"{worker}\"}} {value}\n")
+    };
+    let lookups = line("num_lookup_tokens", 0, 0);
+    let ranks = [0, 1].map(|rank| line("num_stored_tokens", rank, 512) + &line("num_requested_tokens", rank, 256));
+    let page = lookups + &ranks.concat() + &line("num_hit_tokens", 0, 0) + &line("num_hit_tokens", 1, 256);
+    // The first of two equals speaks of what it was asked for, and was given nothing.
+    let said = report(&Bench::serving(&*page), &[]);
+    said.says(0, &["to store 512", "asked back of LMCache 256", "given back by LMCache 0"]);
+    let twice = page + &line("num_stored_tokens", 0, 1024);
+    let said = report(&Bench::serving(twice), &[]);
+    said.says(
+        0,
+        &["asked back of LMCache 256", "lmcache:num_stored_tokens_total of model \"m\" has one series several"],
+    );
+    said.is_silent_about(&["to store 512", "to store 1,024"]);
+}
+
+/// The pages of engines that count less than others, or whose page lost what they count.
+#[test]
+fn an_engine_that_counts_little_is_no_cache() {
+    let said = report(&Bench::serving(include_str!("pages/vllm-0.10.prom")), &[]);
+    said.says(0, &["prompt tokens 32"]).is_silent_about(&["No data", "are not counted", "a cache's own"]);
+    let said = report(&Bench::serving(include_str!("pages/shared-storage.prom")), &[]);
+    said.says(0, &["prompt tokens 3,000,000"]).is_silent_about(&["No data", "are not counted", "a cache's own"]);
+    let said = report(&Bench::serving(include_str!("pages/external-hits.prom")), &[]);
+    said.says(0, &["Prompts, decode and preemptions are not counted on this page, although an engine is on it"]);
+    said.is_silent_about(&["a cache's own"]);
+    // It wrote, so something was served.
+    let wrote = "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 100\n";
+    report(&Bench::serving(wrote), &[]).says(0, &[]).is_silent_about(&["No data"]);
+    // And what is not counted at all is not said to be nothing.
+    let uncounted = "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.5\n";
+    let said = report(&Bench::serving(uncounted), &[]);
+    said.says(1, &["No data: nothing here counts what was served, looked up or copied since engine start."]);
+}
+
 /// Two engines, told by an exporter's page.
 const PREDICTED: &str = r#"
 kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="0.5"} 0.25
