@@ -321,6 +321,27 @@ fn an_engine_that_counts_little_is_no_cache() {
     said.says(1, &["No data: nothing here counts what was served, looked up or copied since engine start."]);
 }
 
+/// What `check` has against the figures of a page is said beside them.
+#[test]
+fn a_figure_that_is_left_out_or_not_to_be_relied_on_has_its_reason() {
+    let prompt = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"}";
+    let running = "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n";
+    let contradicting = format!("{running}{prompt} 2000\n{prompt} 3000\n");
+    for (page, flag, status, words) in [
+        (contradicting, None, 1, "The page says different things of one engine."),
+        (full() + "vllm:num_preemptions_total{engine=\"1\" 5\n", None, 0, "Lines of the page were left out"),
+        (include_str!("pages/hybrid-groups.prom").to_owned(), None, 0, "is a bound for models of one KV group"),
+        (full(), Some("--tier.size=1:fs=1GiB"), 0, "--tier.size names a tier that no engine shows."),
+        (full(), Some("--tier.size=ram=64GiB"), 0, "tell of different sizes of one tier."),
+    ] {
+        let bench = Bench::serving(page);
+        let flags: Vec<&str> = flag.into_iter().collect();
+        report(&bench, &flags).says(status, &[words, "`kvtier-exporter check` says"]);
+        let checked = bench.check(&flags);
+        assert!(checked.flat().contains(words), "{}", checked.out);
+    }
+}
+
 /// Two engines, told by an exporter's page.
 const PREDICTED: &str = r#"
 kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="0.5"} 0.25
