@@ -167,14 +167,24 @@ pub fn of_page(upstream: &str, page: Page<'_>, notices: &[Notice], settings: &Se
     findings
 }
 
-/// The RAM tiers of all engines together.
+/// The RAM tiers of all engines together, or what their disk tiers stage in memory.
 struct RamNeed {
+    what: Laid,
     /// Bytes of all engines.
     bytes: f64,
     engines: usize,
     /// The engine runs, so it has its tier already.
     started: bool,
     in_shm: InShm,
+}
+
+/// What is laid out in memory at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Laid {
+    /// A tier.
+    RamTier,
+    /// What a disk tier copies through.
+    Staging,
 }
 
 /// Whether the tier lies in shared memory, and not in memory that each rank pins for itself.
@@ -195,13 +205,19 @@ impl Facts<'_> {
         let declared = self.settings.tier_sizes.get("ram").map(|bytes| *bytes as f64);
         let Ok(page) = &self.page else {
             let engines = self.engines as usize;
-            return Some(RamNeed { bytes: declared? * engines as f64, engines, started: false, in_shm: InShm::Yes });
+            return Some(RamNeed {
+                what: Laid::RamTier,
+                bytes: declared? * engines as f64,
+                engines,
+                started: false,
+                in_shm: InShm::Yes,
+            });
         };
         let tiers: Vec<_> = page.tiers().filter(|(_, tier)| tier.tier.name == "ram").collect();
         let bytes: f64 = tiers.iter().filter_map(|(_, tier)| tier.size).map(|size| size.fact.value).sum();
         let simple = tiers.iter().any(|(_, tier)| tier.tier.connector == page::SIMPLE);
         let in_shm = if simple { InShm::No } else { page.in_shm() };
-        (bytes > 0.0).then_some(RamNeed { bytes, engines: tiers.len(), started: true, in_shm })
+        (bytes > 0.0).then_some(RamNeed { what: Laid::RamTier, bytes, engines: tiers.len(), started: true, in_shm })
     }
 
     /// Whether host and GPU share one memory, and what says so.
