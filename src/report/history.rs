@@ -334,17 +334,16 @@ struct Series {
 
 /// The series of an answer as they came.
 pub(super) fn result(answer: &[u8]) -> Result<Vec<Value>, String> {
-    let not_prometheus = |error| {
-        format!(
-            "{}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090",
-            plain::no_json(answer, &error)
-        )
-    };
-    let answer: Value = serde_json::from_slice(answer).map_err(not_prometheus)?;
-    if answer["status"] != "success" {
-        return Err(refused(answer["error"].as_str().unwrap_or("it does not say why")));
+    let not_prometheus =
+        |sent: String| format!("{sent}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090");
+    let answer: Value =
+        serde_json::from_slice(answer).map_err(|error| not_prometheus(plain::no_json(answer, &error)))?;
+    let result = answer["data"]["result"].as_array();
+    match (answer["status"].as_str(), result) {
+        (Some("success"), Some(result)) => Ok(result.clone()),
+        (Some("error"), _) => Err(refused(answer["error"].as_str().unwrap_or("it does not say why"))),
+        _ => Err(not_prometheus("sent JSON that is no answer of a Prometheus".to_owned())),
     }
-    Ok(answer["data"]["result"].as_array().ok_or("answered without a result")?.clone())
 }
 
 fn series(answer: &[u8]) -> Result<Vec<Series>, String> {

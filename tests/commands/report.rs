@@ -721,6 +721,15 @@ fn a_prometheus_that_does_not_answer_as_one() {
     let other = Upstream::start(|_| vec![ok("up 1\n")]);
     let said = run(&format!("http://{}/prometheus/", other.address));
     assert!(said.status == 2 && said.err.contains("sent something else than JSON"), "{}", said.err);
+    for answer in ["[]", "{}", "12", "{\"status\":\"success\"}", "{\"status\":\"ok\",\"data\":[]}"] {
+        let other = Upstream::start(move |_| vec![ok(answer)]);
+        let said = run(&format!("http://{}", other.address));
+        assert_eq!(said.status, 2, "{answer}");
+        for words in ["sent JSON that is no answer of a Prometheus", "--prometheus wants the address of a Prometheus"] {
+            assert!(said.err.contains(words), "{answer}: {}", said.err);
+        }
+        assert!(!said.err.contains("refused"), "{answer}: {}", said.err);
+    }
     assert!(other.requests()[0].path.starts_with("/prometheus/api/v1/query"), "{:?}", other.requests()[0].path);
 }
 
