@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::told::{beyond, note, times};
 use super::window::Window;
 use super::{
-    Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS,
-    PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
+    CACHE_REQUESTED, CACHE_RETRIEVED, CACHE_STORED, Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE,
+    GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED,
+    Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
 use crate::plain;
 
@@ -77,20 +78,46 @@ macro_rules! fill {
     };
 }
 
-/// The start of an aggregation that keeps an engine's labels, whichever they are, and takes from upstream's those of the
-/// way that they came; further ones first.
-macro_rules! of_engines {
-    ($aggregation:literal) => {
-        of_engines!($aggregation, "")
-    };
-    ($aggregation:literal, $further:literal) => {
+/// A function of vLLM's own counter, of the series with these matchers.
+macro_rules! selected {
+    ($function:literal, $name:literal, $matchers:literal, $range:literal) => {
         concat!(
-            $aggregation,
-            " without (",
-            $further,
-            "otel_scope_name, otel_scope_version, otel_scope_schema_url, SessionName, Version, Component, NodeAddress, WorkerId",
-            ") "
+            "(",
+            concat!($function, "(vllm:", $name, "{", $matchers, ",MATCH}[", $range, "]) or "),
+            concat!($function, "(vllm_", $name, "{", $matchers, ",MATCH}[", $range, "])"),
+            ")"
         )
+    };
+}
+
+/// An aggregation over vLLM's own counter that keeps an engine's labels, whichever they are, and takes from upstream's
+/// those of the way that they came; further ones first. A worker of Ray is a process of its replica, and where none is
+/// named it is the engine.
+macro_rules! of_engines {
+    ($aggregation:literal, $further:literal, $function:literal, $name:literal, $range:literal) => {
+        concat!(
+            "(",
+            concat!($aggregation, " without (", $further, "WorkerId, ", transport!(), ") "),
+            selected!($function, $name, r#"ReplicaId!="""#, $range),
+            " or ",
+            concat!($aggregation, " without (", $further, transport!(), ") "),
+            selected!($function, $name, r#"ReplicaId="""#, $range),
+            ")"
+        )
+    };
+}
+
+/// The labels that say by which way a series came.
+macro_rules! transport {
+    () => {
+        "otel_scope_name, otel_scope_version, otel_scope_schema_url, SessionName, Version, Component, NodeAddress"
+    };
+}
+
+/// Tokens that LMCache counts in each process of an engine alike.
+macro_rules! cached {
+    ($rest:literal) => {
+        concat!("sum(max without (worker_id, role, pid) ", spelled!("increase", "lmcache", $rest), ")")
     };
 }
 
@@ -103,7 +130,7 @@ macro_rules! predicted {
 
 /// Everything that is asked of a window. Where an engine's own families are enough they come first, in both spellings:
 /// the time before may have had no exporter.
-pub const QUESTIONS: [Question; 17] = [
+pub const QUESTIONS: [Question; 20] = [
     question(
         PREFILL,
         None,
@@ -192,6 +219,9 @@ pub const QUESTIONS: [Question; 17] = [
             )
         ),
     ),
+    question(CACHE_STORED, None, Summary::Total, cached!("num_stored_tokens_total{MATCH}[WINDOW]")),
+    question(CACHE_REQUESTED, None, Summary::Total, cached!("num_requested_tokens_total{MATCH}[WINDOW]")),
+    question(CACHE_RETRIEVED, None, Summary::Total, cached!("num_hit_tokens_total{MATCH}[WINDOW]")),
     question(
         MEASURED,
         None,
@@ -208,9 +238,8 @@ pub const QUESTIONS: [Question; 17] = [
             predicted!(r#"!="1""#),
             " - ignoring (size) group_left ",
             predicted!(r#"="1""#),
-            ") * ignoring (size) group_left ",
-            of_engines!("sum"),
-            spelled!("rate", "vllm", "external_prefix_cache_queries_total{MATCH}[RATE]"),
+            ") * ignoring (size) group_left () ",
+            of_engines!("sum", "", "rate", "external_prefix_cache_queries_total", "RATE"),
             ") * 3600"
         ),
     ),
@@ -220,8 +249,13 @@ pub const QUESTIONS: [Question; 17] = [
 /// the labels of the targets differ.
 pub const TWICE: &str = concat!(
     "max(",
-    of_engines!("count", "job, instance, endpoint, service, container, "),
-    spelled!("count_over_time", "vllm", "prompt_tokens_total{MATCH}[WINDOW]"),
+    of_engines!(
+        "count",
+        "job, instance, endpoint, service, container, ",
+        "count_over_time",
+        "prompt_tokens_total",
+        "WINDOW"
+    ),
     ")"
 );
 

@@ -708,6 +708,49 @@ fn two_pods_of_one_engine_label_are_no_engine_that_is_scraped_twice() {
     report(&Bench::new(), &words).says(0, &["prompt tokens about 72 k"]).is_silent_about(&["series stand"]);
 }
 
+/// Two ranks, each of which counts all tokens.
+#[test]
+fn what_lmcache_stored_in_a_window_is_told() {
+    let mut day = Writer::default();
+    let ranks = ["0", "1"].map(|rank| format!("model_name=\"m\",role=\"worker\",worker_id=\"{rank}\""));
+    let stored = ranks.each_ref().map(|rank| (AFTER, &**rank, line(10.0)));
+    day.family("counter", "lmcache:num_stored_tokens_total", &stored);
+    let history = History::of(&day.ended());
+    let said = report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]]);
+    // 3,600 s × 10.
+    said.says(0, &["tokens handed to LMCache to store about 36 k"]).is_silent_about(&["No data"]);
+}
+
+/// Behind Ray, without a replica, the worker tells an engine; with one, it is a process of it.
+#[test]
+fn a_worker_of_ray_is_an_engine_where_no_replica_is_named() {
+    let told = |labels: [&str; 2], ours: [&str; 2]| {
+        let mut day = Writer::default();
+        let of = |labels: [&str; 2]| labels.map(|labels| format!("{ENGINE},{labels}"));
+        let (engines, ours) = (of(labels), of(ours));
+        day.family("counter", "vllm:prompt_tokens_total", &engines.each_ref().map(|e| (AFTER, &**e, line(10.0))));
+        // 100 and 200 tokens a second.
+        let asked = [(AFTER, &*engines[0], line(100.0)), (AFTER, &*engines[1], line(200.0))];
+        day.family("counter", "vllm:external_prefix_cache_queries_total", &asked);
+        let size = |size: &str| ours.each_ref().map(|labels| format!("{labels},tier=\"ram\",size=\"{size}\""));
+        let (one, two) = (size("1"), size("2"));
+        let shares = [(&one, 0.5), (&two, 0.75)];
+        let mut series: Vec<_> =
+            shares.iter().flat_map(|(all, share)| all.iter().map(|l| (AFTER, &**l, constant(*share)))).collect();
+        series.dedup_by_key(|(_, labels, _)| *labels);
+        day.family("gauge", "kvtier_tier_predicted_reload_ratio", &series);
+        let history = History::of(&day.ended());
+        report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]])
+    };
+    // (100 + 200) × 3,600 × (0.75 − 0.5), whether of two engines or of two processes of one.
+    let expected = "more tokens reloaded, at 2× +270 k tok/h";
+    let workers = ["WorkerId=\"a\"", "WorkerId=\"b\""];
+    told(workers, workers).says(0, &[expected]).is_silent_about(&["series stand"]);
+    let replica = "ReplicaId=\"r\"";
+    let processes = workers.map(|worker| format!("{replica},{worker}"));
+    told(processes.each_ref().map(|text| &**text), [replica; 2]).says(0, &[expected]);
+}
+
 #[test]
 fn a_prometheus_that_does_not_answer_as_one() {
     let bench = Bench::new();
