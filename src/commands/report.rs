@@ -11,7 +11,7 @@ use crate::bound;
 use crate::cli::{Cli, Report, ReportFormat};
 use crate::host::facts::BoxFacts;
 use crate::pipeline::{self, Source};
-use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, TWICE};
+use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, SIZES, TWICE};
 use crate::report::processes::{self, FALLS, History, Moved, STARTS};
 use crate::report::start::{self, Starts, Verdict};
 use crate::report::told::{self, Told, Withheld};
@@ -220,6 +220,8 @@ async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Ta
             let nothing = format!("{} has nothing from {}", prometheus.shown, window.text());
             empty.push(format!("No data {}: {nothing}.", for_column(name)));
         } else {
+            let why = history::activity(&readings).why_no_data();
+            empty.extend(why.map(|why| format!("No data {}: {why}.", for_column(name))));
             further.extend(prometheus.processes(name, window).await?);
             further.extend(prometheus.doubts(&readings, window).await?);
         }
@@ -333,7 +335,10 @@ impl<'a> Prometheus<'a> {
         let name = &readings.column.name;
         let times = self.number(TWICE, window).await?.filter(|times| *times > 1.0);
         let mut doubts: Vec<String> = times.map(|times| twice_note(name, times)).into_iter().collect();
-        if readings.cells.iter().all(|cell| cell.quantity != PREDICTED) {
+        if readings.cells.iter().any(|cell| cell.quantity == PREDICTED) {
+            let answer = self.instant(SIZES, window).await?;
+            doubts.extend(told::gaps(&self.understood(history::sizes(&answer))?, name));
+        } else {
             let followed = self.number(FOLLOWED, window).await?.is_some();
             doubts.extend(history::withheld(name, followed, self.number(ERROR, window).await?));
         }

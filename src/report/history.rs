@@ -3,8 +3,11 @@
 //! Rates and gauges are medians over the window, so that a restart or a pause does not decide; amounts are totals of
 //! the window. A rate at a moment looks back over a part of the window only, never before its begin.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
+use super::activity::Activity;
 use super::told::{beyond, note, times};
 use super::window::Window;
 use super::{
@@ -263,6 +266,9 @@ pub const TWICE: &str = concat!(
 pub const FOLLOWED: &str = "max(count_over_time(kvtier_events_up{MATCH}[WINDOW])) or \
                             max(count_over_time(kvtier_tier_stored_chunks_total{MATCH}[WINDOW]))";
 
+/// How many engines have a prediction for each size.
+pub const SIZES: &str = "count by (size) (count_over_time(kvtier_tier_predicted_reload_ratio{MATCH}[WINDOW]))";
+
 /// How far predictions for the present size were above what was measured.
 pub const ERROR: &str = "avg(avg_over_time(kvtier_tier_prediction_error_ratio{MATCH}[WINDOW]))";
 
@@ -344,6 +350,27 @@ pub fn instant(query: &str, time: f64) -> String {
 /// As [`Question::cells`].
 pub fn number(answer: &[u8]) -> Result<Option<f64>, String> {
     Ok(series(answer)?.first().and_then(|series| series.values.first().copied()))
+}
+
+/// The number of each size, from the answer to [`SIZES`].
+///
+/// # Errors
+/// As [`Question::cells`].
+pub fn sizes(answer: &[u8]) -> Result<BTreeMap<String, f64>, String> {
+    let size = |one: &Series| Some((one.labels["size"].as_str()?.to_owned(), *one.values.first()?));
+    Ok(series(answer)?.iter().filter_map(size).collect())
+}
+
+/// What was served, looked up and copied in a window.
+pub fn activity(readings: &Readings) -> Activity {
+    const COUNTS: [Quantity; 8] =
+        [PROMPT, DECODE, RELOADED, STORED, SERVED, CACHE_STORED, CACHE_REQUESTED, CACHE_RETRIEVED];
+    let count = |cell: &Cell| match cell.quantity {
+        // A share of nothing has no value, so something was looked up.
+        FOUND => Some(1.0),
+        quantity => COUNTS.contains(&quantity).then_some(cell.value),
+    };
+    Activity::of(readings.cells.iter().filter_map(count))
 }
 
 /// The sentence of a Prometheus that refuses a query, from the beginning of its answer; `None` where that is none of its.

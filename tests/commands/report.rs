@@ -708,6 +708,47 @@ fn two_pods_of_one_engine_label_are_no_engine_that_is_scraped_twice() {
     report(&Bench::new(), &words).says(0, &["prompt tokens about 72 k"]).is_silent_about(&["series stand"]);
 }
 
+/// Of two engines one has no prediction at 0.5×.
+#[test]
+fn predictions_of_a_history_that_are_missing_or_of_some_engines_have_a_reason() {
+    let mut day = Writer::default();
+    let engines = ["0", "1"].map(|engine| format!("engine=\"{engine}\",model_name=\"m\""));
+    let prompt = engines.each_ref().map(|engine| (AFTER, &**engine, line(1000.0)));
+    day.family("counter", "vllm:prompt_tokens_total", &prompt);
+    let sizes = ["0.5", "1", "1.5", "2", "4"];
+    let all = engines.iter().flat_map(|engine| sizes.map(|size| format!("{engine},tier=\"ram\",size=\"{size}\"")));
+    let shares: Vec<String> = all.skip(1).collect();
+    let shares: Vec<_> = shares.iter().map(|labels| (AFTER, &**labels, constant(0.5))).collect();
+    day.family("gauge", "kvtier_tier_predicted_reload_ratio", &shares);
+    let history = History::of(&day.ended());
+    let words = ["--prometheus", &*history.url, "--window", WINDOWS[3]];
+    let of =
+        |engine: &str| report(&Bench::new(), &[&words[..], &["--match", &format!("engine=\"{engine}\"")]].concat());
+    of("0").says(0, &["Not predicted (in the window): 0.5×.", "a tier behind gives back"]);
+    of("1").says(0, &["reloaded at 0.5× 50.0 %"]).is_silent_about(&["Not predicted", "Not every engine"]);
+    let both = report(&Bench::new(), &words);
+    both.says(0, &["Not every engine has a prediction at 0.5× (in the window): compare"]);
+    both.is_silent_about(&["Not predicted"]);
+}
+
+/// As between two pages of an engine at rest.
+#[test]
+fn a_history_in_which_nothing_happens_is_no_data() {
+    let mut day = Writer::default();
+    day.family("counter", "vllm:prompt_tokens_total", &[(AFTER, ENGINE, constant(1000.0))]);
+    day.family("gauge", "kvtier_tier_fill_upper_bound_ratio", &[(AFTER, RAM, constant(0.5))]);
+    let history = History::of(&day.ended());
+    let words = ["--prometheus", &*history.url, "--window", WINDOWS[3]];
+    let said = report(&Bench::new(), &words);
+    let idle = "No data in the window: nothing was served, looked up or copied.";
+    said.says(1, &[idle, "prompt tokens 0", "tier fill, at most, ram 50.0 %"]);
+    let mut gauge = Writer::default();
+    gauge.family("gauge", "kvtier_tier_fill_upper_bound_ratio", &[(AFTER, RAM, constant(0.5))]);
+    let history = History::of(&gauge.ended());
+    let said = report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]]);
+    said.says(1, &["No data in the window: nothing here counts what was served, looked up or copied."]);
+}
+
 /// Two ranks, each of which counts all tokens.
 #[test]
 fn what_lmcache_stored_in_a_window_is_told() {
