@@ -13,6 +13,7 @@ use bytes::Bytes;
 use self::body::Body;
 use crate::bound::Resolved;
 use crate::correct::Corrected;
+use crate::dialect::lmcache_tokens::{self, CachedTokens};
 use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
 use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, has_sample, named_lines};
@@ -199,6 +200,8 @@ pub struct Survey {
     pub snapshot: Snapshot,
     /// How each engine serves.
     pub serving: Vec<Serving>,
+    /// What each LMCache inside an engine stored and gave back.
+    pub cached_tokens: Vec<CachedTokens>,
     /// How each engine was told to offload.
     pub configured: Vec<Configured>,
     /// The names of all metrics on the pages.
@@ -214,6 +217,7 @@ pub fn survey(sources: &[Source], settings: &Settings) -> Survey {
     let snapshot = read(&pages, sources, settings);
     Survey {
         serving: serving.iter().flat_map(|page| serving::read(page, &snapshot)).collect(),
+        cached_tokens: serving.iter().flat_map(|page| lmcache_tokens::read(page, &snapshot)).collect(),
         configured: serving.iter().flat_map(serving::configured).collect(),
         names: names.map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
         snapshot,

@@ -11,7 +11,7 @@ use crate::bound;
 use crate::cli::{Cli, Report, ReportFormat};
 use crate::host::facts::BoxFacts;
 use crate::pipeline::{self, Source};
-use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, TWICE};
+use crate::report::history::{self, ERROR, FOLLOWED, QUESTIONS, SIZES, TWICE};
 use crate::report::processes::{self, FALLS, History, Moved, STARTS};
 use crate::report::start::{self, Starts, Verdict};
 use crate::report::told::{self, Told, Withheld};
@@ -42,9 +42,13 @@ struct Scrape {
     came: f64,
     starts: Starts,
     engines: ByEngine,
+    /// Bytes that LMCache claims to keep on disk, and what to know of them.
+    claimed: Option<(Cell, &'static str)>,
     told: Told,
     /// What `check` sees of the page that keeps it from telling more, a sentence each.
     untold: Vec<String>,
+    /// Why whole rows are missing.
+    uncounted: Vec<String>,
     boxed: BoxFacts,
 }
 
@@ -56,12 +60,14 @@ async fn scrape(cli: &Cli, client: &Client) -> Result<Scrape> {
     let sources = [source];
     let survey = pipeline::survey(&sources, &settings);
     let resolved = bound::resolve(&survey.snapshot, &settings, &host);
-    let engines = totals::read(&resolved, &survey.serving);
+    let engines = totals::read(&resolved, &survey);
+    let (claimed, uncounted) = (totals::claimed(&survey), totals::untold(&engines, &survey));
     let notices = pipeline::process(&sources, &settings, &host).notices;
     let said = check::Page { survey: &survey, main: &survey, engines: &resolved };
     let untold = check::of_page(&cli.upstream.address.to_string(), said, &notices, &settings);
     let untold = untold.into_iter().map(|finding| finding.seen).collect();
-    Ok(Scrape { asked, came, starts: start::read(&page), engines, told: told::read(&page), untold, boxed })
+    let (starts, told) = (start::read(&page), told::read(&page));
+    Ok(Scrape { asked, came, starts, engines, claimed, told, untold, uncounted, boxed })
 }
 
 async fn page(cli: &Cli, client: &Client) -> Result<Source> {
@@ -91,27 +97,29 @@ fn of_scrapes(
     cli: &Cli,
     name: &str,
     engines: &ByEngine,
-    Scrape { told, untold, boxed, .. }: &Scrape,
+    Scrape { claimed, told, untold, uncounted, boxed, .. }: &Scrape,
     more: &[Cell],
     reasons: &[String],
 ) -> Table {
     let (mut readings, mut notes) = totals::readings(name, engines, gpu_free(boxed));
     told.add_to(&mut readings.cells);
     readings.cells.extend_from_slice(more);
+    readings.cells.extend(claimed.iter().map(|(cell, _)| cell.clone()));
     notes.extend(told.notes(&readings.cells, reasons));
-    let empty = totals::is_empty(engines);
+    notes.extend(claimed.iter().map(|(_, note)| (*note).to_owned()));
+    let activity = totals::activity(engines);
     if engines.is_empty() && untold.is_empty() {
         notes.push("No data: no engine is recognised on this page. Is it the metrics page of an engine?".to_owned());
     } else if engines.is_empty() {
         notes.push("No data: no engine is recognised on this page.".to_owned());
-    } else if empty {
-        notes.push(format!("No data: nothing was served, looked up or copied {name}."));
+    } else {
+        notes.extend(activity.why_no_data().map(|why| format!("No data: {why} {name}.")));
     }
     notes.extend(untold.iter().cloned());
     notes.extend((!untold.is_empty()).then(|| SEE_CHECK.to_owned()));
-    notes.extend(totals::untold(engines));
+    notes.extend(uncounted.iter().cloned());
     notes.extend(boxed.unknown.iter().map(|why| format!("Not known: {why}")));
-    Table::of(cli.upstream.address.to_string(), &[readings], notes, !empty)
+    Table::of(cli.upstream.address.to_string(), &[readings], notes, activity.is_some())
 }
 
 /// Why an exporter withholds predictions, in its own words, where its page does not tell. An answer that is none is no
@@ -174,7 +182,7 @@ async fn fall_again(cli: &Cli, counted: &ByEngine) -> Result<bool> {
 /// What the engines have counted by now.
 async fn counters(cli: &Cli, client: &Client) -> Result<ByEngine> {
     let survey = pipeline::survey(&[page(cli, client).await?], &cli.settings());
-    Ok(totals::read(&bound::resolve(&survey.snapshot, &cli.settings(), &HostFacts::default()), &survey.serving))
+    Ok(totals::read(&bound::resolve(&survey.snapshot, &cli.settings(), &HostFacts::default()), &survey))
 }
 
 /// The table where nothing can be said of the time in between.
@@ -212,6 +220,8 @@ async fn from_history(cli: &Cli, flags: &Report, address: &Address) -> Result<Ta
             let nothing = format!("{} has nothing from {}", prometheus.shown, window.text());
             empty.push(format!("No data {}: {nothing}.", for_column(name)));
         } else {
+            let why = history::activity(&readings).why_no_data();
+            empty.extend(why.map(|why| format!("No data {}: {why}.", for_column(name))));
             further.extend(prometheus.processes(name, window).await?);
             further.extend(prometheus.doubts(&readings, window).await?);
         }
@@ -325,7 +335,10 @@ impl<'a> Prometheus<'a> {
         let name = &readings.column.name;
         let times = self.number(TWICE, window).await?.filter(|times| *times > 1.0);
         let mut doubts: Vec<String> = times.map(|times| twice_note(name, times)).into_iter().collect();
-        if readings.cells.iter().all(|cell| cell.quantity != PREDICTED) {
+        if readings.cells.iter().any(|cell| cell.quantity == PREDICTED) {
+            let answer = self.instant(SIZES, window).await?;
+            doubts.extend(told::gaps(&self.understood(history::sizes(&answer))?, name));
+        } else {
             let followed = self.number(FOLLOWED, window).await?.is_some();
             doubts.extend(history::withheld(name, followed, self.number(ERROR, window).await?));
         }

@@ -136,7 +136,7 @@ impl<'a> Cache<'a> {
 }
 
 /// The name that the engine goes by on this page; else the one it is served by; else the one it was loaded by.
-fn model(labels: Labels<'_>, snapshot: &Snapshot) -> String {
+pub(super) fn model(labels: Labels<'_>, snapshot: &Snapshot) -> String {
     let names = [labels.value("served_model_name"), labels.value("model_name")];
     let shown = |name: &&_| snapshot.engines.iter().any(|engine| engine.id.model_name == **name);
     let named = || names.iter().filter(|name| !name.is_empty());

@@ -25,6 +25,7 @@
 mod identity;
 mod lmcache;
 mod lmcache_mp;
+pub mod lmcache_tokens;
 pub mod serving;
 mod sglang;
 mod vllm;

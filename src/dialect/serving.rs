@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::identity::{Kind, Whose};
 use super::vllm::CACHE_CONFIG;
-use super::{first, largest};
+use super::{first, largest, lmcache_tokens};
 use crate::exposition::{Exposition, Names};
 use crate::model::{EngineId, Fact, Histogram, Owner, Snapshot};
 
@@ -23,6 +23,8 @@ pub struct Serving {
     pub preemptions: Option<Fact>,
     /// Tokens that the tier's connector was asked for, since engine start.
     pub asked: Option<Fact>,
+    /// Tokens that it wrote, since engine start.
+    pub generated: Option<Fact>,
     /// Seconds between two tokens of a stream, since engine start.
     pub decode: Histogram,
 }
@@ -44,6 +46,7 @@ struct Spelling {
     running: &'static str,
     preemptions: &'static str,
     asked: Option<&'static str>,
+    generated: &'static str,
     bucket: &'static str,
     sum: &'static str,
     count: &'static str,
@@ -55,6 +58,7 @@ const SPELLINGS: [Spelling; 2] = [
         running: "vllm:num_requests_running",
         preemptions: "vllm:num_preemptions_total",
         asked: Some("vllm:external_prefix_cache_queries_total"),
+        generated: "vllm:generation_tokens_total",
         bucket: "vllm:inter_token_latency_seconds_bucket",
         sum: "vllm:inter_token_latency_seconds_sum",
         count: "vllm:inter_token_latency_seconds_count",
@@ -64,6 +68,7 @@ const SPELLINGS: [Spelling; 2] = [
         running: "sglang:num_running_reqs",
         preemptions: "sglang:num_retracted_requests_total",
         asked: None,
+        generated: "sglang:generation_tokens_total",
         bucket: "sglang:inter_token_latency_seconds_bucket",
         sum: "sglang:inter_token_latency_seconds_sum",
         count: "sglang:inter_token_latency_seconds_count",
@@ -72,9 +77,9 @@ const SPELLINGS: [Spelling; 2] = [
 
 /// Every name that is read here.
 pub static NAMES: LazyLock<Names> = LazyLock::new(|| {
-    let each =
-        |s: &Spelling| [Some(s.running), Some(s.preemptions), s.asked, Some(s.bucket), Some(s.sum), Some(s.count)];
-    Names::new(SPELLINGS.iter().flat_map(each).flatten().chain([CACHE_CONFIG]))
+    let each = |s: &Spelling| [s.running, s.preemptions, s.generated, s.bucket, s.sum, s.count];
+    let asked = SPELLINGS.iter().filter_map(|spelling| spelling.asked);
+    Names::new(SPELLINGS.iter().flat_map(each).chain(asked).chain(lmcache_tokens::READS).chain([CACHE_CONFIG]))
 });
 
 /// The engines of a page that was scanned for [`NAMES`], in the order of their labels. The snapshot is of the same page:
@@ -122,6 +127,7 @@ impl Spelling {
         };
         each(self.running, &mut |serving, fact, _| largest(&mut serving.running, fact));
         each(self.preemptions, &mut |serving, fact, _| largest(&mut serving.preemptions, fact));
+        each(self.generated, &mut |serving, fact, _| largest(&mut serving.generated, fact));
         if let Some(asked) = self.asked {
             each(asked, &mut |serving, fact, _| first(&mut serving.asked, fact));
         }
@@ -133,6 +139,6 @@ impl Spelling {
 
 impl Serving {
     fn new(id: EngineId) -> Serving {
-        Serving { id, running: None, preemptions: None, asked: None, decode: Histogram::default() }
+        Serving { id, running: None, preemptions: None, asked: None, generated: None, decode: Histogram::default() }
     }
 }

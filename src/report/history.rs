@@ -3,13 +3,17 @@
 //! Rates and gauges are medians over the window, so that a restart or a pause does not decide; amounts are totals of
 //! the window. A rate at a moment looks back over a part of the window only, never before its begin.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
+use super::activity::Activity;
 use super::told::{beyond, note, times};
 use super::window::Window;
 use super::{
-    Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS,
-    PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
+    CACHE_REQUESTED, CACHE_RETRIEVED, CACHE_STORED, Cell, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE,
+    GPU_FREE_LOWEST, MEASURED, MORE, PREDICTED, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED,
+    Readings, SERVED, STORE_SPEED, STORED, too_fast,
 };
 use crate::plain;
 
@@ -77,20 +81,46 @@ macro_rules! fill {
     };
 }
 
-/// The start of an aggregation that keeps an engine's labels, whichever they are, and takes from upstream's those of the
-/// way that they came; further ones first.
-macro_rules! of_engines {
-    ($aggregation:literal) => {
-        of_engines!($aggregation, "")
-    };
-    ($aggregation:literal, $further:literal) => {
+/// A function of vLLM's own counter, of the series with these matchers.
+macro_rules! selected {
+    ($function:literal, $name:literal, $matchers:literal, $range:literal) => {
         concat!(
-            $aggregation,
-            " without (",
-            $further,
-            "otel_scope_name, otel_scope_version, otel_scope_schema_url, SessionName, Version, Component, NodeAddress, WorkerId",
-            ") "
+            "(",
+            concat!($function, "(vllm:", $name, "{", $matchers, ",MATCH}[", $range, "]) or "),
+            concat!($function, "(vllm_", $name, "{", $matchers, ",MATCH}[", $range, "])"),
+            ")"
         )
+    };
+}
+
+/// An aggregation over vLLM's own counter that keeps an engine's labels, whichever they are, and takes from upstream's
+/// those of the way that they came; further ones first. A worker of Ray is a process of its replica, and where none is
+/// named it is the engine.
+macro_rules! of_engines {
+    ($aggregation:literal, $further:literal, $function:literal, $name:literal, $range:literal) => {
+        concat!(
+            "(",
+            concat!($aggregation, " without (", $further, "WorkerId, ", transport!(), ") "),
+            selected!($function, $name, r#"ReplicaId!="""#, $range),
+            " or ",
+            concat!($aggregation, " without (", $further, transport!(), ") "),
+            selected!($function, $name, r#"ReplicaId="""#, $range),
+            ")"
+        )
+    };
+}
+
+/// The labels that say by which way a series came.
+macro_rules! transport {
+    () => {
+        "otel_scope_name, otel_scope_version, otel_scope_schema_url, SessionName, Version, Component, NodeAddress"
+    };
+}
+
+/// Tokens that LMCache counts in each process of an engine alike.
+macro_rules! cached {
+    ($rest:literal) => {
+        concat!("sum(max without (worker_id, role, pid) ", spelled!("increase", "lmcache", $rest), ")")
     };
 }
 
@@ -103,7 +133,7 @@ macro_rules! predicted {
 
 /// Everything that is asked of a window. Where an engine's own families are enough they come first, in both spellings:
 /// the time before may have had no exporter.
-pub const QUESTIONS: [Question; 17] = [
+pub const QUESTIONS: [Question; 20] = [
     question(
         PREFILL,
         None,
@@ -192,6 +222,9 @@ pub const QUESTIONS: [Question; 17] = [
             )
         ),
     ),
+    question(CACHE_STORED, None, Summary::Total, cached!("num_stored_tokens_total{MATCH}[WINDOW]")),
+    question(CACHE_REQUESTED, None, Summary::Total, cached!("num_requested_tokens_total{MATCH}[WINDOW]")),
+    question(CACHE_RETRIEVED, None, Summary::Total, cached!("num_hit_tokens_total{MATCH}[WINDOW]")),
     question(
         MEASURED,
         None,
@@ -208,9 +241,8 @@ pub const QUESTIONS: [Question; 17] = [
             predicted!(r#"!="1""#),
             " - ignoring (size) group_left ",
             predicted!(r#"="1""#),
-            ") * ignoring (size) group_left ",
-            of_engines!("sum"),
-            spelled!("rate", "vllm", "external_prefix_cache_queries_total{MATCH}[RATE]"),
+            ") * ignoring (size) group_left () ",
+            of_engines!("sum", "", "rate", "external_prefix_cache_queries_total", "RATE"),
             ") * 3600"
         ),
     ),
@@ -220,14 +252,22 @@ pub const QUESTIONS: [Question; 17] = [
 /// the labels of the targets differ.
 pub const TWICE: &str = concat!(
     "max(",
-    of_engines!("count", "job, instance, endpoint, service, container, "),
-    spelled!("count_over_time", "vllm", "prompt_tokens_total{MATCH}[WINDOW]"),
+    of_engines!(
+        "count",
+        "job, instance, endpoint, service, container, ",
+        "count_over_time",
+        "prompt_tokens_total",
+        "WINDOW"
+    ),
     ")"
 );
 
 /// Something where the events of an engine were followed.
 pub const FOLLOWED: &str = "max(count_over_time(kvtier_events_up{MATCH}[WINDOW])) or \
                             max(count_over_time(kvtier_tier_stored_chunks_total{MATCH}[WINDOW]))";
+
+/// How many engines have a prediction for each size.
+pub const SIZES: &str = "count by (size) (count_over_time(kvtier_tier_predicted_reload_ratio{MATCH}[WINDOW]))";
 
 /// How far predictions for the present size were above what was measured.
 pub const ERROR: &str = "avg(avg_over_time(kvtier_tier_prediction_error_ratio{MATCH}[WINDOW]))";
@@ -312,6 +352,27 @@ pub fn number(answer: &[u8]) -> Result<Option<f64>, String> {
     Ok(series(answer)?.first().and_then(|series| series.values.first().copied()))
 }
 
+/// The number of each size, from the answer to [`SIZES`].
+///
+/// # Errors
+/// As [`Question::cells`].
+pub fn sizes(answer: &[u8]) -> Result<BTreeMap<String, f64>, String> {
+    let size = |one: &Series| Some((one.labels["size"].as_str()?.to_owned(), *one.values.first()?));
+    Ok(series(answer)?.iter().filter_map(size).collect())
+}
+
+/// What was served, looked up and copied in a window.
+pub fn activity(readings: &Readings) -> Activity {
+    const COUNTS: [Quantity; 8] =
+        [PROMPT, DECODE, RELOADED, STORED, SERVED, CACHE_STORED, CACHE_REQUESTED, CACHE_RETRIEVED];
+    let count = |cell: &Cell| match cell.quantity {
+        // A share of nothing has no value, so something was looked up.
+        FOUND => Some(1.0),
+        quantity => COUNTS.contains(&quantity).then_some(cell.value),
+    };
+    Activity::of(readings.cells.iter().filter_map(count))
+}
+
 /// The sentence of a Prometheus that refuses a query, from the beginning of its answer; `None` where that is none of its.
 pub fn refusal(beginning: &str) -> Option<String> {
     const ERROR: &str = "\"error\":";
@@ -334,17 +395,16 @@ struct Series {
 
 /// The series of an answer as they came.
 pub(super) fn result(answer: &[u8]) -> Result<Vec<Value>, String> {
-    let not_prometheus = |error| {
-        format!(
-            "{}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090",
-            plain::no_json(answer, &error)
-        )
-    };
-    let answer: Value = serde_json::from_slice(answer).map_err(not_prometheus)?;
-    if answer["status"] != "success" {
-        return Err(refused(answer["error"].as_str().unwrap_or("it does not say why")));
+    let not_prometheus =
+        |sent: String| format!("{sent}: --prometheus wants the address of a Prometheus, such as http://127.0.0.1:9090");
+    let answer: Value =
+        serde_json::from_slice(answer).map_err(|error| not_prometheus(plain::no_json(answer, &error)))?;
+    let result = answer["data"]["result"].as_array();
+    match (answer["status"].as_str(), result) {
+        (Some("success"), Some(result)) => Ok(result.clone()),
+        (Some("error"), _) => Err(refused(answer["error"].as_str().unwrap_or("it does not say why"))),
+        _ => Err(not_prometheus("sent JSON that is no answer of a Prometheus".to_owned())),
     }
-    Ok(answer["data"]["result"].as_array().ok_or("answered without a result")?.clone())
 }
 
 fn series(answer: &[u8]) -> Result<Vec<Series>, String> {

@@ -2,6 +2,7 @@
 //!
 //! | room | what it is |
 //! |---|---|
+//! | [`activity`] | whether anything happened at all |
 //! | [`totals`] | one page (since engine start), or two (what happened in between) |
 //! | [`start`] | whether two pages are of one engine |
 //! | [`told`] | what an exporter's page tells beside the engine's own families |
@@ -25,6 +26,7 @@
 //! `tokens_per_second`, `tokens_per_hour` or `count`. `approximate` is true where values are extrapolated, so that their
 //! first digits only are known. `complete` is false where a column has no data at all; the exit status is then 1.
 
+pub mod activity;
 pub mod history;
 pub mod processes;
 mod render;
@@ -109,6 +111,16 @@ pub const FILL_MEASURED: Quantity = quantity("tier_fill_ratio", "tier fill, meas
 pub const SERVED: Quantity = quantity("served_tokens", "prompt tokens served", Unit::Tokens);
 /// What a cache library found of the tokens that it looked up, whether or not the GPU held them too.
 pub const FOUND: Quantity = quantity("lookup_hit_ratio", "found by LMCache, of tokens looked up", Unit::Ratio);
+/// Tokens handed over to a cache library to be stored, whether or not they were written.
+pub const CACHE_STORED: Quantity = quantity("lmcache_stored_tokens", "tokens handed to LMCache to store", Unit::Tokens);
+/// Tokens asked back of a cache library that had found them.
+pub const CACHE_REQUESTED: Quantity =
+    quantity("lmcache_requested_tokens", "tokens asked back of LMCache", Unit::Tokens);
+/// Tokens that a cache library gave back of these.
+pub const CACHE_RETRIEVED: Quantity =
+    quantity("lmcache_retrieved_tokens", "tokens given back by LMCache", Unit::Tokens);
+/// Bytes that a cache library believes to be on its disk.
+pub const CLAIMED: Quantity = quantity("lmcache_claimed_bytes", "on disk, as LMCache believes", Unit::Bytes);
 /// What the tier reloaded of the tokens asked of it.
 pub const MEASURED: Quantity = quantity("measured_reload_ratio", "measured share reloaded", Unit::Ratio);
 /// What a tier of another size would have reloaded of the tokens asked of it.
@@ -117,10 +129,21 @@ pub const PREDICTED: Quantity = quantity("predicted_reload_ratio", "predicted sh
 pub const MORE: Quantity = quantity("more_tokens_per_hour", "more tokens reloaded, at", Unit::TokensPerHour);
 
 /// Quantities that are told of some pages and histories only: there is no row where no column knows them.
-const SOMETIMES: [Quantity; 6] = [GPU_FREE_LOWEST, FILL_MEASURED, FOUND, MEASURED, PREDICTED, MORE];
+const SOMETIMES: [Quantity; 10] = [
+    GPU_FREE_LOWEST,
+    FILL_MEASURED,
+    FOUND,
+    CACHE_STORED,
+    CACHE_REQUESTED,
+    CACHE_RETRIEVED,
+    CLAIMED,
+    MEASURED,
+    PREDICTED,
+    MORE,
+];
 
 /// All quantities in the order of the table.
-pub const QUANTITIES: [Quantity; 17] = [
+pub const QUANTITIES: [Quantity; 21] = [
     PREFILL,
     PROMPT,
     DECODE,
@@ -135,6 +158,10 @@ pub const QUANTITIES: [Quantity; 17] = [
     FILL_MEASURED,
     SERVED,
     FOUND,
+    CACHE_STORED,
+    CACHE_REQUESTED,
+    CACHE_RETRIEVED,
+    CLAIMED,
     MEASURED,
     PREDICTED,
     MORE,

@@ -213,20 +213,9 @@ impl Told {
     /// What to know of the cells of a table with it; `reasons` are the exporter's own, where it was asked for them.
     pub fn notes(&self, cells: &[Cell], reasons: &[String]) -> Vec<String> {
         let missing: Vec<String> = self.missing.iter().map(|size| times(size)).collect();
-        let missing = (!missing.is_empty()).then(|| {
-            format!(
-                "Not predicted: {}. Either the exporter cannot look back far enough for it, or a tier behind gives back \
-                 what a smaller one would have evicted.",
-                missing.join(", ")
-            )
-        });
+        let missing = not_predicted(&missing, "");
         let withheld = self.withheld.as_ref().map(|why| why.sentence(reasons));
-        let partial = (!self.partial.is_empty()).then(|| {
-            format!(
-                "Not every engine has a prediction at {}: compare their means with no others.",
-                self.partial.join(", ")
-            )
-        });
+        let partial = predicted_of_some(&self.partial, "");
         note(cells).into_iter().chain(partial).chain(missing).chain(withheld).collect()
     }
 }
@@ -241,6 +230,33 @@ impl Withheld {
         };
         format!("What other sizes would reload is not told: {why}.")
     }
+}
+
+/// What is said of sizes that are not predicted although others are. `place` is where, such as ` (before)`.
+fn not_predicted(sizes: &[String], place: &str) -> Option<String> {
+    let sizes = Some(sizes.join(", ")).filter(|sizes| !sizes.is_empty())?;
+    Some(format!(
+        "Not predicted{place}: {sizes}. Either the exporter cannot look back far enough for it, or a tier behind gives back \
+         what a smaller one would have evicted."
+    ))
+}
+
+/// What is said of sizes that fewer engines have a prediction for than others.
+fn predicted_of_some(sizes: &[String], place: &str) -> Option<String> {
+    let sizes = Some(sizes.join(", ")).filter(|sizes| !sizes.is_empty())?;
+    Some(format!("Not every engine has a prediction at {sizes}{place}: compare their means with no others."))
+}
+
+/// What to know of predictions that so many engines have for each size, in a column of this name; nothing where none has any.
+pub fn gaps(engines: &BTreeMap<String, f64>, column: &str) -> Vec<String> {
+    let most = engines.values().copied().fold(0.0, f64::max);
+    let place = format!(" ({column})");
+    let partial: Vec<String> =
+        engines.iter().filter(|(_, count)| **count < most).map(|(size, _)| times(size)).collect();
+    let missing =
+        MULTIPLES.iter().map(|(_, size)| *size).filter(|size| !engines.is_empty() && !engines.contains_key(*size));
+    let missing: Vec<String> = missing.map(times).collect();
+    predicted_of_some(&partial, &place).into_iter().chain(not_predicted(&missing, &place)).collect()
 }
 
 /// Why a prediction with this error is not shown.

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use super::activity::Activity;
 use super::{
-    Cell, Column, DECODE, FILL, FILL_MEASURED, FOUND, GPU_FREE, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED,
-    RELOADED, Readings, SERVED, STORE_SPEED, STORED, too_fast,
+    CACHE_REQUESTED, CACHE_RETRIEVED, CACHE_STORED, CLAIMED, Cell, Column, DECODE, FILL, FILL_MEASURED, FOUND,
+    GPU_FREE, PREEMPTIONS, PREFILL, PROMPT, Quantity, RELOAD_SPEED, RELOADED, Readings, SERVED, STORE_SPEED, STORED,
+    too_fast,
 };
 use crate::bound::{Fill, Resolved, ResolvedTier};
+use crate::dialect::lmcache_tokens::CachedTokens;
 use crate::dialect::serving::Serving;
 use crate::model::{EngineId, Fact, Histogram, ratio};
+use crate::pipeline::Survey;
 use crate::share::share;
 
 /// What one engine has counted.
@@ -17,11 +21,21 @@ pub struct Totals {
     computed: Option<f64>,
     prompt: Option<f64>,
     preemptions: Option<f64>,
+    generated: Option<f64>,
     decode: Histogram,
     served: BTreeMap<String, f64>,
     /// Tokens that a cache library found, and those that it looked up.
     found: Option<(f64, f64)>,
+    cache: CacheTotals,
     tiers: BTreeMap<String, TierTotals>,
+}
+
+/// Tokens that went into a cache library, those that were asked back, and those that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct CacheTotals {
+    stored: Option<f64>,
+    requested: Option<f64>,
+    retrieved: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,24 +58,35 @@ struct Held {
     is_measured: bool,
 }
 
-/// All engines of a page.
+/// All engines of a page, and the caches of models of which several engines, or none, are on it.
 pub type ByEngine = BTreeMap<EngineId, Totals>;
 
 /// What the engines of a page have counted since they started.
-pub fn read(engines: &[Resolved<'_>], serving: &[Serving]) -> ByEngine {
-    let of = |id: &EngineId| serving.iter().find(|serving| serving.id == *id);
-    engines.iter().map(|engine| (engine.engine.id.clone(), totals(engine, of(&engine.engine.id)))).collect()
+pub fn read(engines: &[Resolved<'_>], survey: &Survey) -> ByEngine {
+    let of = |id: &EngineId| survey.serving.iter().find(|serving| serving.id == *id);
+    let mut all: ByEngine =
+        engines.iter().map(|engine| (engine.engine.id.clone(), totals(engine, of(&engine.engine.id)))).collect();
+    // Without an engine nothing is known of the page: then a counter of a known name is no data either.
+    for CachedTokens { id, stored, requested, retrieved, .. } in
+        survey.cached_tokens.iter().filter(|_| !engines.is_empty())
+    {
+        let cache = CacheTotals { stored: *stored, requested: *requested, retrieved: *retrieved };
+        all.entry(id.clone()).or_default().cache = cache;
+    }
+    all
 }
 
 fn totals(resolved: &Resolved<'_>, serving: Option<&Serving>) -> Totals {
     let engine = resolved.engine;
     Totals {
         computed: engine.prefill_computed.map(|share| share.of.value),
-        prompt: engine.prefill_computed.map(|share| share.by.value),
+        prompt: engine.prefill_computed.map(|share| share.by.value).or(value(engine.prompt_total)),
+        generated: serving.and_then(|serving| value(serving.generated)),
         preemptions: serving.and_then(|serving| value(serving.preemptions)),
         decode: serving.map(|serving| serving.decode.clone()).unwrap_or_default(),
         served: engine.served_tokens.iter().map(|(source, fact)| (source.clone(), fact.value)).collect(),
         found: engine.lookup_hits.map(|found| (found.of.value, found.by.value)),
+        cache: CacheTotals::default(),
         tiers: resolved.tiers.iter().map(|tier| (tier.tier.name.clone(), tier_totals(tier))).collect(),
     }
 }
@@ -120,6 +145,12 @@ impl Totals {
         };
         let (computed, prompt) = (minus(self.computed, earlier.computed), minus(self.prompt, earlier.prompt));
         let preemptions = minus(self.preemptions, earlier.preemptions);
+        let generated = minus(self.generated, earlier.generated);
+        let cache = CacheTotals {
+            stored: minus(self.cache.stored, earlier.cache.stored),
+            requested: minus(self.cache.requested, earlier.cache.requested),
+            retrieved: minus(self.cache.retrieved, earlier.cache.retrieved),
+        };
         let mut served = BTreeMap::new();
         for (source, tokens) in &self.served {
             served
@@ -142,32 +173,58 @@ impl Totals {
             Some((minus(Some(found), before.map(|(found, _)| found))?, minus(Some(of), before.map(|(_, of)| of))?))
         });
         let decode = self.decode.since(&earlier.decode)?;
-        (!fell).then_some(Totals { computed, prompt, preemptions, decode, served, found, tiers })
+        (!fell).then_some(Totals { computed, prompt, preemptions, generated, decode, served, found, cache, tiers })
     }
 }
 
-/// Whether nothing was served, looked up or copied at all.
-pub fn is_empty(engines: &ByEngine) -> bool {
-    let some = |count: f64| count > 0.0;
-    let moved = |tier: &TierTotals| tier.stored.is_some_and(some) || tier.reloaded.is_some_and(some);
-    let served = |t: &Totals| t.prompt.is_some_and(some) || t.decode.count > 0.0 || t.served.values().any(|&n| some(n));
-    !engines.values().any(|t| served(t) || t.found.is_some_and(|(_, of)| some(of)) || t.tiers.values().any(moved))
+/// What the engines served, looked up and copied altogether.
+pub fn activity(engines: &ByEngine) -> Activity {
+    Activity::of(engines.values().flat_map(Totals::counts))
+}
+
+impl Totals {
+    /// Every count of which the first one says that something was served, looked up or copied.
+    fn counts(&self) -> impl Iterator<Item = f64> {
+        let CacheTotals { stored, requested, retrieved } = self.cache;
+        let steps = self.decode.resolution().map(|_| self.decode.count);
+        let looked_up = self.found.map(|(_, of)| of);
+        let engine = [self.prompt, self.generated, steps, looked_up, stored, requested, retrieved];
+        let tiers = self.tiers.values().flat_map(|tier| [tier.stored, tier.reloaded]);
+        engine.into_iter().chain(tiers).flatten().chain(self.served.values().copied())
+    }
 }
 
 /// What a page leaves untold of its engines as a whole, so that a row of dashes has its reason.
-pub fn untold(engines: &ByEngine) -> Vec<String> {
+pub fn untold(engines: &ByEngine, survey: &Survey) -> Vec<String> {
+    let is_an_engines = survey.snapshot.engines.iter().any(|engine| engine.kind.is_some());
     let none = |what: fn(&Totals) -> bool| !engines.is_empty() && !engines.values().any(what);
     let served = none(|t| t.prompt.is_some() || t.preemptions.is_some() || t.decode.count > 0.0);
     let tier = none(|t| !t.tiers.is_empty());
-    let served = served.then_some(
+    let served = served.then_some(if is_an_engines {
+        "Prompts, decode and preemptions are not counted on this page, although an engine is on it: whatever passes the \
+         page on may have left them out."
+    } else {
         "Prompts, decode and preemptions are not counted on this page, as on a cache's own. The engine's metrics page \
-         tells them, if it is another one.",
-    );
+         tells them, if it is another one."
+    });
     let tier = tier.then_some(
         "The page shows no tier, so bytes, speeds and fill are not known. A tier that it cannot show is declared with \
          --tier.size.",
     );
-    served.into_iter().chain(tier).map(str::to_owned).collect()
+    let unclear = survey.cached_tokens.iter().flat_map(|cache| cache.unclear.iter().map(|name| (name, &cache.id)));
+    let unclear = unclear.map(|(name, id)| {
+        let model = &id.model_name;
+        format!("{name} of model {model:?} has one series several times, with different values, so it is not read.")
+    });
+    served.into_iter().chain(tier).map(str::to_owned).chain(unclear).collect()
+}
+
+/// The bytes that LMCache claims to keep on disk, and what to know of them. 0 is also what a missing disk shows.
+pub fn claimed(survey: &Survey) -> Option<(Cell, &'static str)> {
+    let bytes = survey.snapshot.disk_claimed.filter(|bytes| bytes.value > 0.0)?;
+    let note = "What LMCache believes to be on disk is no measurement: it begins at 0 in each process, and writes that \
+                failed are counted.";
+    Some((Cell::new(CLAIMED, None, bytes.value), note))
 }
 
 /// The column of all engines together, and what to know about it.
@@ -203,6 +260,9 @@ pub fn readings(name: &str, engines: &ByEngine, gpu_free: Option<f64>) -> (Readi
     }
     let looked_up = |side: fn((f64, f64)) -> f64| sum(engines.values().map(|t| t.found.map(side)));
     put(FOUND, None, quotient(looked_up(|(found, _)| found), looked_up(|(_, of)| of)));
+    put(CACHE_STORED, None, all(|t| t.cache.stored));
+    put(CACHE_REQUESTED, None, all(|t| t.cache.requested));
+    put(CACHE_RETRIEVED, None, all(|t| t.cache.retrieved));
     let column = Column { name: name.to_owned(), from: None, to: None };
     let guess = median.zip(decode.resolution()).filter(|(median, bound)| median < bound);
     notes.extend(guess.map(|(_, bound)| too_fast(name, bound)));

@@ -145,6 +145,35 @@ fn two_ranks_share_the_disk_and_the_staging() {
     longer.says(0, &["max_local_cpu_size: 7.0"]);
 }
 
+/// What a disk tier stages is memory like that of a RAM tier, and has to fit by the same rules.
+#[test]
+fn what_a_disk_tier_stages_has_to_fit_into_memory() {
+    let words = |bench: &Bench, more: &[&str]| {
+        let kv = bench.at("kv").display().to_string();
+        plan(bench, &[&["--engine=vllm", "--disk=10GiB", "--path", &kv], more].concat())
+    };
+    // LMCache's own 5 GiB, as a RAM tier of 5 GiB.
+    let small = Bench::new().shm("1g");
+    let staged = "What the disk tier stages takes 5.0 GiB (5,368,709,120 bytes)";
+    words(&small, &[])
+        .says(1, &["cpu_bytes_to_use\":5368709120", "FINDING shm-smaller-than-tier", staged, "--request-tokens"]);
+    plan(&small, &["--engine=vllm", "--ram=5GiB"]).says(1, &["FINDING shm-smaller-than-tier"]);
+    words(&Bench::new().shm("5100m"), &[]).says(1, &["FINDING shm-smaller-than-tier", "5,368,709,120"]);
+    // 5,220 MiB less 5,120.
+    words(&Bench::new().shm("5220m"), &[]).says(1, &["FINDING shm-headroom-low", "leave 100.0 MiB"]);
+    words(&Bench::new().shm("6g"), &[]).says(0, &["No findings"]);
+    words(&Bench::new().shm("6g"), &["--engines=2"])
+        .says(1, &["disk tiers of 2 engines stage takes 10.0 GiB (10,737,418,240 bytes) together"]);
+    let poor = Bench::new();
+    poor.memory(64 * GIB, 4 * GIB);
+    words(&poor, &[]).says(1, &["FINDING host-memory-too-small", staged, "has 4.0 GiB"]);
+    // Beside a RAM tier that is offered, it is that one which stages.
+    let both = words(&Bench::new().shm("1g"), &["--ram=6GiB"]);
+    both.says(1, &["FINDING shm-smaller-than-tier", "The RAM tier takes 6.0 GiB"]).is_silent_about(&["stages takes"]);
+    // A RAM tier of 4 GiB has just enough, and what LMCache stages has not.
+    words(&poor, &["--ram=4GiB"]).says(1, &["FINDING host-memory-too-small", staged]);
+}
+
 #[test]
 fn free_space_and_inodes_bound_the_disk() {
     let bench = Bench::new().mount("kv", "size=100m,nr_inodes=50");

@@ -258,6 +258,90 @@ fn hits_are_no_silence() {
     said.says(0, &["found by LMCache, of tokens looked up 56.7 %"]).is_silent_about(&["No data"]);
 }
 
+/// No engine speaks on these pages, and the cache is told of as far as it counts.
+#[test]
+fn what_lmcache_alone_counts_is_told() {
+    // 94 stores of 256 tokens; 32 MiB that it believes to be on disk, or none where it has no disk.
+    let said = report(&Bench::serving(capture("lmcache-0.5.6-real-storage-2-full")), &[]);
+    said.says(0, &["handed to LMCache to store 24,064", "on disk, as LMCache believes 32.0 MiB", "no measurement"]);
+    said.is_silent_about(&["No data"]);
+    let said = report(&Bench::serving(capture("lmcache-0.5.6-real-storage-cpu-2-full")), &[]);
+    said.says(0, &["handed to LMCache to store 24,064"]).is_silent_about(&["No data", "on disk"]);
+    let said = report(&Bench::serving(capture("lmcache-0.5.6-disk")), &[]);
+    said.says(
+        0,
+        &[
+            "found by LMCache, of tokens looked up 45.0 %",
+            "handed to LMCache to store 1,501,200",
+            "asked back of LMCache 7,651,200",
+            "given back by LMCache 7,651,200",
+            "on disk, as LMCache believes 32.0 GiB",
+        ],
+    );
+    report(&Bench::serving(full()), &[]).is_silent_about(&["LMCache"]);
+}
+
+/// Each rank counts all tokens; and of a series with two values nobody knows which one holds.
+#[test]
+fn ranks_of_lmcache_share_their_tokens() {
+    let line = |name: &str, worker: u8, value: u32| {
+        format!("lmcache:{name}_total{{model_name=\"m\",role=\"worker\",worker_id=\"{worker}\"}} {value}\n")
+    };
+    let lookups = line("num_lookup_tokens", 0, 0);
+    let ranks = [0, 1].map(|rank| line("num_stored_tokens", rank, 512) + &line("num_requested_tokens", rank, 256));
+    let page = lookups + &ranks.concat() + &line("num_hit_tokens", 0, 0) + &line("num_hit_tokens", 1, 256);
+    // The first of two equals speaks of what it was asked for, and was given nothing.
+    let said = report(&Bench::serving(&*page), &[]);
+    said.says(0, &["to store 512", "asked back of LMCache 256", "given back by LMCache 0"]);
+    let twice = page + &line("num_stored_tokens", 0, 1024);
+    let said = report(&Bench::serving(twice), &[]);
+    said.says(
+        0,
+        &["asked back of LMCache 256", "lmcache:num_stored_tokens_total of model \"m\" has one series several"],
+    );
+    said.is_silent_about(&["to store 512", "to store 1,024"]);
+}
+
+/// The pages of engines that count less than others, or whose page lost what they count.
+#[test]
+fn an_engine_that_counts_little_is_no_cache() {
+    let said = report(&Bench::serving(include_str!("pages/vllm-0.10.prom")), &[]);
+    said.says(0, &["prompt tokens 32"]).is_silent_about(&["No data", "are not counted", "a cache's own"]);
+    let said = report(&Bench::serving(include_str!("pages/shared-storage.prom")), &[]);
+    said.says(0, &["prompt tokens 3,000,000"]).is_silent_about(&["No data", "are not counted", "a cache's own"]);
+    let said = report(&Bench::serving(include_str!("pages/external-hits.prom")), &[]);
+    said.says(0, &["Prompts, decode and preemptions are not counted on this page, although an engine is on it"]);
+    said.is_silent_about(&["a cache's own"]);
+    // It wrote, so something was served.
+    let wrote = "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 100\n";
+    report(&Bench::serving(wrote), &[]).says(0, &[]).is_silent_about(&["No data"]);
+    // And what is not counted at all is not said to be nothing.
+    let uncounted = "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.5\n";
+    let said = report(&Bench::serving(uncounted), &[]);
+    said.says(1, &["No data: nothing here counts what was served, looked up or copied since engine start."]);
+}
+
+/// What `check` has against the figures of a page is said beside them.
+#[test]
+fn a_figure_that_is_left_out_or_not_to_be_relied_on_has_its_reason() {
+    let prompt = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"}";
+    let running = "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n";
+    let contradicting = format!("{running}{prompt} 2000\n{prompt} 3000\n");
+    for (page, flag, status, words) in [
+        (contradicting, None, 1, "The page says different things of one engine."),
+        (full() + "vllm:num_preemptions_total{engine=\"1\" 5\n", None, 0, "Lines of the page were left out"),
+        (include_str!("pages/hybrid-groups.prom").to_owned(), None, 0, "is a bound for models of one KV group"),
+        (full(), Some("--tier.size=1:fs=1GiB"), 0, "--tier.size names a tier that no engine shows."),
+        (full(), Some("--tier.size=ram=64GiB"), 0, "tell of different sizes of one tier."),
+    ] {
+        let bench = Bench::serving(page);
+        let flags: Vec<&str> = flag.into_iter().collect();
+        report(&bench, &flags).says(status, &[words, "`kvtier-exporter check` says"]);
+        let checked = bench.check(&flags);
+        assert!(checked.flat().contains(words), "{}", checked.out);
+    }
+}
+
 /// Two engines, told by an exporter's page.
 const PREDICTED: &str = r#"
 kvtier_tier_predicted_reload_ratio{model_name="m",engine="0",tier="ram",size="0.5"} 0.25
@@ -624,6 +708,90 @@ fn two_pods_of_one_engine_label_are_no_engine_that_is_scraped_twice() {
     report(&Bench::new(), &words).says(0, &["prompt tokens about 72 k"]).is_silent_about(&["series stand"]);
 }
 
+/// Of two engines one has no prediction at 0.5×.
+#[test]
+fn predictions_of_a_history_that_are_missing_or_of_some_engines_have_a_reason() {
+    let mut day = Writer::default();
+    let engines = ["0", "1"].map(|engine| format!("engine=\"{engine}\",model_name=\"m\""));
+    let prompt = engines.each_ref().map(|engine| (AFTER, &**engine, line(1000.0)));
+    day.family("counter", "vllm:prompt_tokens_total", &prompt);
+    let sizes = ["0.5", "1", "1.5", "2", "4"];
+    let all = engines.iter().flat_map(|engine| sizes.map(|size| format!("{engine},tier=\"ram\",size=\"{size}\"")));
+    let shares: Vec<String> = all.skip(1).collect();
+    let shares: Vec<_> = shares.iter().map(|labels| (AFTER, &**labels, constant(0.5))).collect();
+    day.family("gauge", "kvtier_tier_predicted_reload_ratio", &shares);
+    let history = History::of(&day.ended());
+    let words = ["--prometheus", &*history.url, "--window", WINDOWS[3]];
+    let of =
+        |engine: &str| report(&Bench::new(), &[&words[..], &["--match", &format!("engine=\"{engine}\"")]].concat());
+    of("0").says(0, &["Not predicted (in the window): 0.5×.", "a tier behind gives back"]);
+    of("1").says(0, &["reloaded at 0.5× 50.0 %"]).is_silent_about(&["Not predicted", "Not every engine"]);
+    let both = report(&Bench::new(), &words);
+    both.says(0, &["Not every engine has a prediction at 0.5× (in the window): compare"]);
+    both.is_silent_about(&["Not predicted"]);
+}
+
+/// As between two pages of an engine at rest.
+#[test]
+fn a_history_in_which_nothing_happens_is_no_data() {
+    let mut day = Writer::default();
+    day.family("counter", "vllm:prompt_tokens_total", &[(AFTER, ENGINE, constant(1000.0))]);
+    day.family("gauge", "kvtier_tier_fill_upper_bound_ratio", &[(AFTER, RAM, constant(0.5))]);
+    let history = History::of(&day.ended());
+    let words = ["--prometheus", &*history.url, "--window", WINDOWS[3]];
+    let said = report(&Bench::new(), &words);
+    let idle = "No data in the window: nothing was served, looked up or copied.";
+    said.says(1, &[idle, "prompt tokens 0", "tier fill, at most, ram 50.0 %"]);
+    let mut gauge = Writer::default();
+    gauge.family("gauge", "kvtier_tier_fill_upper_bound_ratio", &[(AFTER, RAM, constant(0.5))]);
+    let history = History::of(&gauge.ended());
+    let said = report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]]);
+    said.says(1, &["No data in the window: nothing here counts what was served, looked up or copied."]);
+}
+
+/// Two ranks, each of which counts all tokens.
+#[test]
+fn what_lmcache_stored_in_a_window_is_told() {
+    let mut day = Writer::default();
+    let ranks = ["0", "1"].map(|rank| format!("model_name=\"m\",role=\"worker\",worker_id=\"{rank}\""));
+    let stored = ranks.each_ref().map(|rank| (AFTER, &**rank, line(10.0)));
+    day.family("counter", "lmcache:num_stored_tokens_total", &stored);
+    let history = History::of(&day.ended());
+    let said = report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]]);
+    // 3,600 s × 10.
+    said.says(0, &["tokens handed to LMCache to store about 36 k"]).is_silent_about(&["No data"]);
+}
+
+/// Behind Ray, without a replica, the worker tells an engine; with one, it is a process of it.
+#[test]
+fn a_worker_of_ray_is_an_engine_where_no_replica_is_named() {
+    let told = |labels: [&str; 2], ours: [&str; 2]| {
+        let mut day = Writer::default();
+        let of = |labels: [&str; 2]| labels.map(|labels| format!("{ENGINE},{labels}"));
+        let (engines, ours) = (of(labels), of(ours));
+        day.family("counter", "vllm:prompt_tokens_total", &engines.each_ref().map(|e| (AFTER, &**e, line(10.0))));
+        // 100 and 200 tokens a second.
+        let asked = [(AFTER, &*engines[0], line(100.0)), (AFTER, &*engines[1], line(200.0))];
+        day.family("counter", "vllm:external_prefix_cache_queries_total", &asked);
+        let size = |size: &str| ours.each_ref().map(|labels| format!("{labels},tier=\"ram\",size=\"{size}\""));
+        let (one, two) = (size("1"), size("2"));
+        let shares = [(&one, 0.5), (&two, 0.75)];
+        let mut series: Vec<_> =
+            shares.iter().flat_map(|(all, share)| all.iter().map(|l| (AFTER, &**l, constant(*share)))).collect();
+        series.dedup_by_key(|(_, labels, _)| *labels);
+        day.family("gauge", "kvtier_tier_predicted_reload_ratio", &series);
+        let history = History::of(&day.ended());
+        report(&Bench::new(), &["--prometheus", &*history.url, "--window", WINDOWS[3]])
+    };
+    // (100 + 200) × 3,600 × (0.75 − 0.5), whether of two engines or of two processes of one.
+    let expected = "more tokens reloaded, at 2× +270 k tok/h";
+    let workers = ["WorkerId=\"a\"", "WorkerId=\"b\""];
+    told(workers, workers).says(0, &[expected]).is_silent_about(&["series stand"]);
+    let replica = "ReplicaId=\"r\"";
+    let processes = workers.map(|worker| format!("{replica},{worker}"));
+    told(processes.each_ref().map(|text| &**text), [replica; 2]).says(0, &[expected]);
+}
+
 #[test]
 fn a_prometheus_that_does_not_answer_as_one() {
     let bench = Bench::new();
@@ -637,6 +805,15 @@ fn a_prometheus_that_does_not_answer_as_one() {
     let other = Upstream::start(|_| vec![ok("up 1\n")]);
     let said = run(&format!("http://{}/prometheus/", other.address));
     assert!(said.status == 2 && said.err.contains("sent something else than JSON"), "{}", said.err);
+    for answer in ["[]", "{}", "12", "{\"status\":\"success\"}", "{\"status\":\"ok\",\"data\":[]}"] {
+        let other = Upstream::start(move |_| vec![ok(answer)]);
+        let said = run(&format!("http://{}", other.address));
+        assert_eq!(said.status, 2, "{answer}");
+        for words in ["sent JSON that is no answer of a Prometheus", "--prometheus wants the address of a Prometheus"] {
+            assert!(said.err.contains(words), "{answer}: {}", said.err);
+        }
+        assert!(!said.err.contains("refused"), "{answer}: {}", said.err);
+    }
     assert!(other.requests()[0].path.starts_with("/prometheus/api/v1/query"), "{:?}", other.requests()[0].path);
 }
 

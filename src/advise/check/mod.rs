@@ -21,7 +21,10 @@ use crate::bound::{Resolved, ResolvedTier};
 use crate::host::facts::{BoxFacts, Gpu};
 use crate::host::{Measured, Place};
 use crate::model::Medium;
-use crate::notice::kinds::{FACTS_NOT_PLACED, IDENTITY_UNCERTAIN, TOO_MANY_ENGINES, UNKNOWN_DIRECTION};
+use crate::notice::kinds::{
+    DROPPED_LINES, FACTS_CONTRADICT, FACTS_NOT_PLACED, IDENTITY_UNCERTAIN, TIER_SIZE_MISMATCH, TIER_SIZE_UNUSED,
+    TOO_MANY_ENGINES, UNKNOWN_DIRECTION, VALUE_WITHHELD,
+};
 use crate::notice::{Kind, Notice};
 use crate::pipeline::Survey;
 use crate::settings::Settings;
@@ -124,12 +127,22 @@ pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Those that look at nothing but the page, and say what keeps it from telling more.
-const OF_THE_PAGE: [Rule; 4] =
-    [engine::no_engine, page::no_transfers, page::served_by_no_tier, page::lmcache_is_silent];
+/// Those that look at nothing but the page, and say what keeps it from telling more or makes doubtful what it tells.
+const OF_THE_PAGE: [Rule; 5] =
+    [engine::no_engine, page::no_transfers, page::served_by_no_tier, page::lmcache_is_silent, page::kv_groups];
 
 /// Notices of the same.
-const READ_IN_PART: [&Kind; 4] = [&UNKNOWN_DIRECTION, &IDENTITY_UNCERTAIN, &FACTS_NOT_PLACED, &TOO_MANY_ENGINES];
+const READ_IN_PART: [&Kind; 9] = [
+    &UNKNOWN_DIRECTION,
+    &IDENTITY_UNCERTAIN,
+    &VALUE_WITHHELD,
+    &DROPPED_LINES,
+    &TIER_SIZE_UNUSED,
+    &TIER_SIZE_MISMATCH,
+    &FACTS_NOT_PLACED,
+    &FACTS_CONTRADICT,
+    &TOO_MANY_ENGINES,
+];
 
 /// What a page leaves untold, where nothing but the page is known, and what a running exporter would tell of it.
 pub fn of_page(upstream: &str, page: Page<'_>, notices: &[Notice], settings: &Settings) -> Vec<Finding> {
@@ -154,14 +167,24 @@ pub fn of_page(upstream: &str, page: Page<'_>, notices: &[Notice], settings: &Se
     findings
 }
 
-/// The RAM tiers of all engines together.
+/// The RAM tiers of all engines together, or what their disk tiers stage in memory.
 struct RamNeed {
+    what: Laid,
     /// Bytes of all engines.
     bytes: f64,
     engines: usize,
     /// The engine runs, so it has its tier already.
     started: bool,
     in_shm: InShm,
+}
+
+/// What is laid out in memory at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Laid {
+    /// A tier.
+    RamTier,
+    /// What a disk tier copies through.
+    Staging,
 }
 
 /// Whether the tier lies in shared memory, and not in memory that each rank pins for itself.
@@ -182,13 +205,19 @@ impl Facts<'_> {
         let declared = self.settings.tier_sizes.get("ram").map(|bytes| *bytes as f64);
         let Ok(page) = &self.page else {
             let engines = self.engines as usize;
-            return Some(RamNeed { bytes: declared? * engines as f64, engines, started: false, in_shm: InShm::Yes });
+            return Some(RamNeed {
+                what: Laid::RamTier,
+                bytes: declared? * engines as f64,
+                engines,
+                started: false,
+                in_shm: InShm::Yes,
+            });
         };
         let tiers: Vec<_> = page.tiers().filter(|(_, tier)| tier.tier.name == "ram").collect();
         let bytes: f64 = tiers.iter().filter_map(|(_, tier)| tier.size).map(|size| size.fact.value).sum();
         let simple = tiers.iter().any(|(_, tier)| tier.tier.connector == page::SIMPLE);
         let in_shm = if simple { InShm::No } else { page.in_shm() };
-        (bytes > 0.0).then_some(RamNeed { bytes, engines: tiers.len(), started: true, in_shm })
+        (bytes > 0.0).then_some(RamNeed { what: Laid::RamTier, bytes, engines: tiers.len(), started: true, in_shm })
     }
 
     /// Whether host and GPU share one memory, and what says so.

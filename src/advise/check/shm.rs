@@ -3,7 +3,7 @@
 //! An engine that runs has laid its tier out in full, so what is free then is of no interest; a mount that is smaller
 //! than a tier that runs is not the engine's mount.
 
-use super::{Facts, InShm, RamNeed};
+use super::{Facts, InShm, Laid, RamNeed};
 use crate::advise::Finding;
 use crate::advise::words::{counted, short_size, size};
 use crate::host::facts::{BoxFacts, Shm};
@@ -62,9 +62,12 @@ pub(super) fn room(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn wanted(need: &RamNeed) -> String {
-    match need.engines {
-        1 => format!("The RAM tier takes {}", size(need.bytes)),
-        engines => format!("The RAM tiers of {engines} engines take {} together", size(need.bytes)),
+    let bytes = size(need.bytes);
+    match (need.what, need.engines) {
+        (Laid::RamTier, 1) => format!("The RAM tier takes {bytes}"),
+        (Laid::RamTier, engines) => format!("The RAM tiers of {engines} engines take {bytes} together"),
+        (Laid::Staging, 1) => format!("What the disk tier stages takes {bytes}"),
+        (Laid::Staging, engines) => format!("What the disk tiers of {engines} engines stage takes {bytes} together"),
     }
 }
 
@@ -114,9 +117,28 @@ fn not_tmpfs(shm: &Shm) -> Option<Finding> {
 
 /// What the tier still has to find before an engine has started.
 pub(in crate::advise) fn before_the_start_of(boxed: &BoxFacts, bytes: f64, engines: usize) -> Vec<Finding> {
-    let need = RamNeed { bytes, engines, started: false, in_shm: InShm::Yes };
-    let mount = boxed.shm.as_ref().and_then(|shm| mount(shm, &need));
-    mount.into_iter().chain(before_the_start(boxed, &need)).collect()
+    to_be_laid(boxed, &RamNeed { what: Laid::RamTier, bytes, engines, started: false, in_shm: InShm::Yes })
+}
+
+/// The same of what disk tiers stage. vLLM's fs tier lays it out like a RAM tier, and LMCache outside the mount: where that
+/// alone stages, `in_mount` is false.
+pub(in crate::advise) fn before_the_start_of_staging(
+    boxed: &BoxFacts,
+    bytes: f64,
+    engines: usize,
+    in_mount: bool,
+) -> Vec<Finding> {
+    let in_shm = if in_mount { InShm::Yes } else { InShm::No };
+    let need = RamNeed { what: Laid::Staging, bytes, engines, started: false, in_shm };
+    let action = "Give the mount, the container or the host more memory, or stage less: say --bytes-per-token, and a smaller \
+                  --request-tokens. The mount is of no concern to LMCache, which pins its staging outside it.";
+    to_be_laid(boxed, &need).into_iter().map(|finding| Finding { action: action.to_owned(), ..finding }).collect()
+}
+
+fn to_be_laid(boxed: &BoxFacts, need: &RamNeed) -> Vec<Finding> {
+    let shm = boxed.shm.as_ref().filter(|_| need.in_shm == InShm::Yes);
+    let mount = shm.and_then(|shm| mount(shm, need));
+    mount.into_iter().chain(before_the_start(boxed, need)).collect()
 }
 
 fn before_the_start(boxed: &BoxFacts, need: &RamNeed) -> Vec<Finding> {

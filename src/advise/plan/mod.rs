@@ -225,6 +225,15 @@ impl Planner<'_> {
         (gib, why)
     }
 
+    /// The staging by the rules of a RAM tier. Beside one that is offered the fs tier lies behind that, and LMCache alone
+    /// stages.
+    fn staging_room(&self) -> Vec<Finding> {
+        let each = self.staging().0 * GIB * f64::from(self.wish.ranks);
+        let engines = self.wish.engines;
+        let in_mount = self.wish.ram.is_none() || self.unified;
+        shm::before_the_start_of_staging(self.ground.boxed, each * f64::from(engines), engines as usize, in_mount)
+    }
+
     fn findings(&self, tiers: &[PlannedTier]) -> Vec<Finding> {
         let mut findings = Vec::new();
         if !self.is_vllm() {
@@ -237,7 +246,7 @@ impl Planner<'_> {
                 "ram" => {
                     shm::before_the_start_of(self.ground.boxed, tier.total_bytes as f64, self.wish.engines as usize)
                 }
-                _ => self.disk_room(tier),
+                _ => [self.disk_room(tier), self.staging_room()].concat(),
             });
             findings.extend(smaller_than_the_pool(tier, self.wish.gpu_pool_tokens));
         }
