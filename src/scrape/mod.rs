@@ -167,6 +167,7 @@ impl Scraper {
         let Served { round, blend, view } = self.serve(patience, view).await;
         let seen = self.targets().zip(round.fetches()).map(|(target, fetch)| Seen {
             name: &target.name,
+            role: target.role(),
             address: &target.client.options().address,
             unverified: target.client.believes_anybody(),
             fetch,
@@ -194,7 +195,8 @@ impl Scraper {
         let visits = self.visits(&round, &blend).into_iter().zip(self.targets()).zip(round.fetches());
         let upstreams = visits.map(|((visit, target), fetch)| {
             let broke = blend.broke.then_some(&UpstreamError::Broke);
-            Upstream::new(&visit, target.client.options().address.to_string(), fetch.result.as_ref().err().or(broke))
+            let (role, address) = (target.role(), target.client.options().address.to_string());
+            Upstream::new(&visit, role, address, fetch.result.as_ref().err().or(broke))
         });
         Status {
             schema: status::SCHEMA,
