@@ -15,6 +15,7 @@ pub(crate) fn failure() -> Vec<UpstreamError> {
         TlsFault::Nameless,
         TlsFault::NoSuchName("a b".into()),
         TlsFault::Unusable("x"),
+        TlsFault::Key("x".into()),
         TlsFault::WantsCertificate,
         TlsFault::RefusesCertificate,
         TlsFault::Version,

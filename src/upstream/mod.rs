@@ -8,12 +8,14 @@ mod body;
 mod client;
 mod connection;
 mod credentials;
+mod demand;
 mod error;
 #[cfg(test)]
 pub(crate) mod every;
 mod first_byte;
 mod flight;
 mod identity;
+mod key;
 mod progress;
 mod role;
 mod tls;

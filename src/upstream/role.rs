@@ -36,12 +36,8 @@ impl UpstreamError {
     fn own_remedy_of_extra(&self) -> Option<&'static str> {
         Some(match self {
             UpstreamError::Auth { .. } => "Extras are sent no credentials: let this one serve its metrics without",
-            UpstreamError::Tls(TlsFault::WantsCertificate | TlsFault::RefusesCertificate) => {
+            _ if self.client_certificate().is_some() => {
                 "Extras are shown no client certificate: let this one serve its metrics without"
-            }
-            UpstreamError::Tls(TlsFault::Refused) => {
-                "Look into the server's log. It may want a client certificate, which extras are not shown, or allow only \
-                 ciphers without forward secrecy"
             }
             UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
                 "Give an address with one of its names after --upstream.extra: --upstream.server-name is the main upstream's \

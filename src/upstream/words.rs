@@ -21,7 +21,10 @@ impl UpstreamError {
             UpstreamError::Unworked(limit) => {
                 format!("sent more than could be worked through within {}", humantime::format_duration(*limit))
             }
-            UpstreamError::Status { code, .. } => format!("answered with status {code}"),
+            UpstreamError::Status { code, .. } => {
+                let what = self.client_certificate().map(|fault| format!("{fault}: it ")).unwrap_or_default();
+                format!("{}answered with status {code}", what.trim_start_matches("it "))
+            }
             UpstreamError::Redirect(how) => format!("redirects {how}"),
             UpstreamError::HeadTooLarge => {
                 format!("sent a response head of more than {HEAD_LINES} lines or {} KiB", HEAD_LIMIT >> 10)
@@ -64,6 +67,9 @@ impl UpstreamError {
 
     /// It speaks of an engine, and names the flags of the main upstream.
     pub(super) fn remedy_of_main(&self) -> &'static str {
+        if let Some(fault) = self.client_certificate() {
+            return fault.remedy();
+        }
         match self {
             UpstreamError::SpeaksTls => TO_HTTPS,
             UpstreamError::Status { .. } if self.speaks_tls() => TO_HTTPS,

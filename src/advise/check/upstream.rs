@@ -97,6 +97,7 @@ fn ended(remedy: &str) -> String {
 fn id(error: &UpstreamError) -> &'static str {
     match error {
         error if error.speaks_tls() => "upstream-wrong-scheme",
+        error if error.client_certificate().is_some() => "upstream-client-certificate",
         UpstreamError::SpeaksTls | UpstreamError::Tls(TlsFault::Plain) => "upstream-wrong-scheme",
         UpstreamError::Tls(fault) => of_tls(fault),
         UpstreamError::Connect(why) => of_connect(why),
@@ -142,8 +143,7 @@ fn of_tls(fault: &TlsFault) -> &'static str {
         TlsFault::Expired(_) => "upstream-certificate-expired",
         TlsFault::NotYetValid(_) => "upstream-certificate-not-yet-valid",
         TlsFault::WrongName { .. } | TlsFault::Nameless | TlsFault::NoSuchName(_) => "upstream-certificate-name",
-        TlsFault::Unusable(_) => "upstream-certificate-unusable",
-        TlsFault::WantsCertificate | TlsFault::RefusesCertificate => "upstream-client-certificate",
+        TlsFault::Unusable(_) | TlsFault::Key(_) => "upstream-certificate-unusable",
         TlsFault::Version => "upstream-tls-version",
         _ => "upstream-tls-failed",
     }
