@@ -65,6 +65,8 @@ pub enum UpstreamError {
     Encoding(String),
     /// Packed in this way, and no header says so.
     PackedUnsaid(&'static str),
+    /// What came does not begin as an answer of HTTP does.
+    NotHttp,
     /// Something that is no metrics page.
     Content(String),
     /// Status 200 and nothing in it.
@@ -95,7 +97,9 @@ impl UpstreamError {
             UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "too_large",
             UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "truncated",
             UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) | UpstreamError::Chunks(_) => "encoding",
-            UpstreamError::Content(_) | UpstreamError::SpeaksTls | UpstreamError::Broke => "content",
+            UpstreamError::Content(_) | UpstreamError::NotHttp | UpstreamError::SpeaksTls | UpstreamError::Broke => {
+                "content"
+            }
             UpstreamError::Empty => "empty",
             UpstreamError::Auth { .. } | UpstreamError::Secret(_) => "auth",
         }
@@ -152,7 +156,7 @@ impl UpstreamError {
             return UpstreamError::HeadTooLarge;
         }
         if error.is_parse() {
-            return UpstreamError::Content("what is no HTTP response".to_owned());
+            return UpstreamError::NotHttp;
         }
         match io_cause(error) {
             Some(io) => TlsFault::within(io).map_or_else(|| UpstreamError::Reset(plain::io(io)), UpstreamError::Tls),

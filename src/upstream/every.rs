@@ -53,6 +53,7 @@ pub(crate) fn failure() -> Vec<UpstreamError> {
         UpstreamError::Encoding("x".into()),
         UpstreamError::PackedUnsaid("gzip"),
         UpstreamError::Content("HTML".into()),
+        UpstreamError::NotHttp,
         UpstreamError::Empty,
         UpstreamError::Auth { code: 401, excerpt: String::new() },
         UpstreamError::Auth { code: 403, excerpt: String::new() },

@@ -47,6 +47,7 @@ impl UpstreamError {
                 "Is it up, and is this its address? Or leave --upstream.extra out"
             }
             UpstreamError::Content(_)
+            | UpstreamError::NotHttp
             | UpstreamError::Empty
             | UpstreamError::Status { code: 400..=428 | 430..=499, .. }
                 if !self.speaks_tls() =>

@@ -43,6 +43,7 @@ impl UpstreamError {
             }
             UpstreamError::Encoding(how) => format!("packed the body in a way that cannot be read: {how}"),
             UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
+            UpstreamError::NotHttp => "sent what is no HTTP response".to_owned(),
             UpstreamError::Content(what) => format!("sent {what} instead of metrics"),
             UpstreamError::Empty => "sent an empty page".to_owned(),
             UpstreamError::Auth { code: 403, .. } => "forbids it: it answered with status 403".to_owned(),
@@ -106,6 +107,7 @@ impl UpstreamError {
                 "Let what stands before the engine pass the Content-Encoding header on, or not pack the page at all; \
                  Prometheus cannot read such a page either"
             }
+            UpstreamError::NotHttp => "Is this the engine's own port? Something else than HTTP is spoken there",
             UpstreamError::Content(_) => "Does the address name the metrics path?",
             UpstreamError::Empty => {
                 "Give the engine's own metrics page after --upstream. SGLang fills it only with --enable-metrics"

@@ -98,7 +98,11 @@ fn what_is_no_answer_has_its_remedy() {
     tells(&closes, "upstream-closes-connection", &["closed the connection without an answer", "still up"]);
     closes.is_silent_about(&["https://"]);
     let smtp = on(|| vec![raw("220 smtp ready\r\n"), Step::Close]);
-    tells(&smtp.check(&[]), "upstream-wrong-endpoint", &["sent what is no HTTP response instead of metrics"]);
+    tells(
+        &smtp.check(&[]),
+        "upstream-wrong-endpoint",
+        &["sent what is no HTTP response.", "Something else than HTTP is spoken there"],
+    );
     let coded = on(|| vec![response("200 OK", &["Content-Encoding: br"], "x")]);
     tells(&coded.check(&[]), "upstream-encoding", &["whole and packed with gzip"]);
     tells(&Bench::serving("").check(&[]), "upstream-wrong-endpoint", &["sent an empty page", "--enable-metrics"]);

@@ -333,11 +333,11 @@ const CAUSES: [Cause; 30] = [
         "packed the body in a way that cannot be read: content-encoding",
     ),
     (|| vec![ok(gzip(PAGE.as_bytes()))], "encoding", "sent a page packed with gzip and no Content-Encoding header"),
-    (|| vec![raw("PONG\r\n\r\n")], "content", "sent what is no HTTP response instead of metrics"),
+    (|| vec![raw("PONG\r\n\r\n")], "content", "sent what is no HTTP response. Is this the engine's own port?"),
     (
         || vec![raw("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n")],
         "content",
-        "sent what is no HTTP response instead of metrics",
+        "sent what is no HTTP response. Is this the engine's own port?",
     ),
     (|| vec![ok("<html></html>")], "content", "sent HTML instead of metrics"),
     (|| vec![ok(" ")], "empty", "sent an empty page"),

@@ -79,7 +79,7 @@ fn of_main(error: &UpstreamError) -> String {
         UpstreamError::Connect(Unreached::Refused) => {
             " If it serves elsewhere, give its own metrics page with --upstream, such as http://127.0.0.1:8000/metrics."
         }
-        UpstreamError::Content(_) => {
+        UpstreamError::Content(_) | UpstreamError::NotHttp => {
             " Give the engine's own metrics page with --upstream, such as http://127.0.0.1:8000/metrics. vLLM serves it on \
              its API port; SGLang only with --enable-metrics."
         }
@@ -113,7 +113,7 @@ fn id(error: &UpstreamError) -> &'static str {
         UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "upstream-truncated",
         UpstreamError::Encoding(_) | UpstreamError::Chunks(_) => "upstream-encoding",
         UpstreamError::PackedUnsaid(_) => "upstream-packed-unsaid",
-        UpstreamError::Content(_) | UpstreamError::Empty => "upstream-wrong-endpoint",
+        UpstreamError::Content(_) | UpstreamError::NotHttp | UpstreamError::Empty => "upstream-wrong-endpoint",
         UpstreamError::Broke => "upstream-page-breaks-exporter",
     }
 }
