@@ -106,7 +106,7 @@ impl Answer {
 async fn page(client: &Client, name: &str) -> Result<Source, UpstreamError> {
     let source = Source { name: name.to_owned(), ..fetch(client).await? };
     if pipeline::is_garbage(&source.body, source.format) {
-        return Err(UpstreamError::Content("text that holds no sample".to_owned()));
+        return Err(UpstreamError::without_sample(&source.body));
     }
     Ok(source)
 }

@@ -94,7 +94,7 @@ impl Target {
         };
         match is_garbage {
             Some(false) => Ok(Source { name: self.name.clone(), body: page.body, format }),
-            Some(true) => Err(UpstreamError::Content("text that holds no sample".to_owned())),
+            Some(true) => Err(UpstreamError::without_sample(&page.body)),
             None => Err(UpstreamError::Unworked(limit)),
         }
     }

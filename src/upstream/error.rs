@@ -67,6 +67,10 @@ pub enum UpstreamError {
     PackedUnsaid(&'static str),
     /// What came does not begin as an answer of HTTP does.
     NotHttp,
+    /// A page in Protobuf.
+    Protobuf,
+    /// Something that is no text.
+    Binary,
     /// Something that is no metrics page.
     Content(String),
     /// Status 200 and nothing in it.
@@ -96,10 +100,15 @@ impl UpstreamError {
             UpstreamError::Redirect(_) => "redirect",
             UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "too_large",
             UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "truncated",
-            UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) | UpstreamError::Chunks(_) => "encoding",
-            UpstreamError::Content(_) | UpstreamError::NotHttp | UpstreamError::SpeaksTls | UpstreamError::Broke => {
-                "content"
-            }
+            UpstreamError::Encoding(_)
+            | UpstreamError::PackedUnsaid(_)
+            | UpstreamError::Chunks(_)
+            | UpstreamError::Protobuf => "encoding",
+            UpstreamError::Content(_)
+            | UpstreamError::Binary
+            | UpstreamError::NotHttp
+            | UpstreamError::SpeaksTls
+            | UpstreamError::Broke => "content",
             UpstreamError::Empty => "empty",
             UpstreamError::Auth { .. } | UpstreamError::Secret(_) => "auth",
         }

@@ -53,6 +53,8 @@ pub(crate) fn failure() -> Vec<UpstreamError> {
         UpstreamError::Encoding("x".into()),
         UpstreamError::PackedUnsaid("gzip"),
         UpstreamError::Content("HTML".into()),
+        UpstreamError::Protobuf,
+        UpstreamError::Binary,
         UpstreamError::NotHttp,
         UpstreamError::Empty,
         UpstreamError::Auth { code: 401, excerpt: String::new() },

@@ -43,6 +43,8 @@ impl UpstreamError {
             }
             UpstreamError::Encoding(how) => format!("packed the body in a way that cannot be read: {how}"),
             UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
+            UpstreamError::Protobuf => "sent a page in Protobuf, and was asked for text".to_owned(),
+            UpstreamError::Binary => "sent binary data instead of metrics".to_owned(),
             UpstreamError::NotHttp => "sent what is no HTTP response".to_owned(),
             UpstreamError::Content(what) => format!("sent {what} instead of metrics"),
             UpstreamError::Empty => "sent an empty page".to_owned(),
@@ -106,6 +108,14 @@ impl UpstreamError {
             UpstreamError::PackedUnsaid(_) => {
                 "Let what stands before the engine pass the Content-Encoding header on, or not pack the page at all; \
                  Prometheus cannot read such a page either"
+            }
+            UpstreamError::Protobuf => {
+                "Let the server, or what stands before the engine, heed the Accept header: it asks for the text format of \
+                 Prometheus"
+            }
+            UpstreamError::Binary => {
+                "Does the address name the metrics path? If it does, what stands before the engine may have packed the page and \
+                 taken its Content-Encoding header away"
             }
             UpstreamError::NotHttp => "Is this the engine's own port? Something else than HTTP is spoken there",
             UpstreamError::Content(_) => "Does the address name the metrics path?",

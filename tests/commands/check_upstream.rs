@@ -103,6 +103,22 @@ fn what_is_no_answer_has_its_remedy() {
         "upstream-wrong-endpoint",
         &["sent what is no HTTP response.", "Something else than HTTP is spoken there"],
     );
+    // A string of a protocol buffer in field 1, as the delimited form begins, however the page calls itself.
+    let buffer = b"\x10\x0a\x0evllm:num_reqs_x";
+    let protobuf =
+        ["Content-Type: application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"];
+    let said = Bench::new().upstream(move |_| vec![response("200 OK", &protobuf, buffer)]).check(&[]);
+    tells(&said, "upstream-encoding", &["sent a page in Protobuf, and was asked for text.", "heed the Accept header"]);
+    let said = Bench::new().upstream(move |_| vec![ok(buffer)]).check(&[]);
+    tells(
+        &said,
+        "upstream-wrong-endpoint",
+        &["sent binary data instead of metrics.", "taken its Content-Encoding header away"],
+    );
+    said.is_silent_about(&["text that holds no sample"]);
+    // A page of text that calls itself so is read.
+    let text = Bench::new().upstream(move |_| vec![response("200 OK", &protobuf, full())]);
+    text.check(&[]).says(0, &["No findings"]);
     let coded = on(|| vec![response("200 OK", &["Content-Encoding: br"], "x")]);
     tells(&coded.check(&[]), "upstream-encoding", &["whole and packed with gzip"]);
     tells(&Bench::serving("").check(&[]), "upstream-wrong-endpoint", &["sent an empty page", "--enable-metrics"]);
@@ -202,6 +218,7 @@ fn names_behind_a_prefix_are_told_with_the_prefix() {
         (colon.to_owned(), "ray_vllm:"),
         (include_str!("pages/ray-underscored.prom").to_owned(), "ray_vllm_"),
         (colon.replace("ray_vllm:", "kserve_vllm_"), "kserve_vllm_"),
+        (colon.replace("ray_vllm:", "vllm__"), "vllm__"),
         (capture("sglang-0.5.23-hicache").replace("sglang:", "edge_sglang:"), "edge_sglang:"),
     ] {
         let said = Bench::serving(page).check(&[]);

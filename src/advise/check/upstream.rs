@@ -111,9 +111,11 @@ fn id(error: &UpstreamError) -> &'static str {
         UpstreamError::Redirect(_) => "upstream-redirects",
         UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "upstream-too-large",
         UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "upstream-truncated",
-        UpstreamError::Encoding(_) | UpstreamError::Chunks(_) => "upstream-encoding",
+        UpstreamError::Encoding(_) | UpstreamError::Chunks(_) | UpstreamError::Protobuf => "upstream-encoding",
         UpstreamError::PackedUnsaid(_) => "upstream-packed-unsaid",
-        UpstreamError::Content(_) | UpstreamError::NotHttp | UpstreamError::Empty => "upstream-wrong-endpoint",
+        UpstreamError::Content(_) | UpstreamError::Binary | UpstreamError::NotHttp | UpstreamError::Empty => {
+            "upstream-wrong-endpoint"
+        }
         UpstreamError::Broke => "upstream-page-breaks-exporter",
     }
 }
