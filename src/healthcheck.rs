@@ -77,7 +77,7 @@ fn listening(listen: &Listen) -> Option<Address> {
 fn why(error: &UpstreamError) -> String {
     match error {
         error if error.speaks_tls() => "speaks TLS: ask with --url https://…".to_owned(),
-        UpstreamError::Content(_) => {
+        UpstreamError::Content(_) | UpstreamError::NotHttp => {
             "did not answer as this exporter does; if it serves TLS, ask with --url https://…".to_owned()
         }
         _ => error.of_other(&Other { who: "the exporter", flag: "--url" }),

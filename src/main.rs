@@ -133,12 +133,8 @@ async fn serve(
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");
     }
-    if cli.upstream.insecure_skip_verify && scraper.believes_anybody() {
-        tracing::warn!(
-            "--upstream.insecure-skip-verify: no certificate of an https upstream is verified, so whoever stands between can \
-             read and change every page; name the certificate or its authority with --upstream.ca-file instead"
-        );
-    } else if cli.upstream.insecure_skip_verify {
+    let standing = scraper.tell_standing();
+    if cli.upstream.insecure_skip_verify && standing == 0 {
         tracing::warn!(
             "--upstream.insecure-skip-verify does nothing: no upstream has an https address; leave the flag out"
         );

@@ -33,7 +33,8 @@ fn is_an_id(text: &str) -> bool {
 /// The ids of findings: whatever stands in quotes in the code of `check` and `plan` and is written as an id.
 fn ids_of_findings() -> BTreeSet<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = files_below(&source.join("advise")).into_iter().chain([source.join("commands/check.rs")]);
+    let beside = ["commands/check.rs", "commands/lmcache.rs"].map(|file| source.join(file));
+    let files = files_below(&source.join("advise")).into_iter().chain(beside);
     let text = files.map(|file| fs::read_to_string(file).unwrap()).map(|text| {
         let code = text.split("#[cfg(test)]").next().unwrap();
         code.split('"').filter(|piece| is_an_id(piece)).map(str::to_owned).collect::<Vec<_>>()

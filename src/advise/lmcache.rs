@@ -27,6 +27,17 @@ pub struct Config {
 /// LMCache's own values where nothing is said.
 const DEFAULT_CPU_GIB: f64 = 5.0;
 
+/// The settings that are read.
+const SETTINGS: [&str; 4] = ["local_cpu", "max_local_cpu_size", "local_disk", "max_local_disk_size"];
+
+/// What stands in an object in which none of the settings does. Foreign text.
+fn strange(value: &Value) -> Option<String> {
+    let map = value.as_object().filter(|map| !SETTINGS.iter().any(|name| map.contains_key(*name)))?;
+    let names: Vec<String> = map.keys().take(3).map(|name| format!("{name:?}")).collect();
+    let names = if names.is_empty() { "nothing at all".to_owned() } else { names.join(", ") };
+    Some(format!("sent JSON without any of LMCache's settings ({}); what stands in it is {names}", SETTINGS.join(", ")))
+}
+
 impl Config {
     /// From the text of its YAML file.
     ///
@@ -41,11 +52,14 @@ impl Config {
     /// From what `GET /conf` answers.
     ///
     /// # Errors
-    /// A sentence where it is no JSON object.
+    /// A sentence where it is no JSON object, or one without any of these settings: LMCache tells all of them.
     pub fn from_json(text: &[u8], from: &str) -> Result<Config, String> {
         let value =
             serde_json::from_slice(text).map_err(|error| format!("{from} {}.", plain::no_json(text, &error)))?;
-        Config::from_value(&value, from)
+        match strange(&value) {
+            Some(strange) => Err(format!("{from} {strange}.")),
+            None => Config::from_value(&value, from),
+        }
     }
 
     fn from_value(value: &Value, from: &str) -> Result<Config, String> {
@@ -197,6 +211,11 @@ mod tests {
             assert!(error.contains("the file") && !error.contains('\n'), "{error}");
         }
         assert!(Config::from_json(b"<html>", "the server").unwrap_err().contains("the server"));
+        let other = Config::from_json(br#"{"status": "ok"}"#, "the server").unwrap_err();
+        assert!(other.starts_with("the server sent JSON without any of LMCache's settings (local_cpu, "), "{other}");
+        assert!(other.ends_with("what stands in it is \"status\"."), "{other}");
+        assert!(Config::from_json(b"{}", "the server").unwrap_err().ends_with("is nothing at all."));
+        assert!(Config::from_json(br#"{"status": "ok", "local_cpu": true}"#, "the server").is_ok());
     }
 
     #[test]

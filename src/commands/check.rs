@@ -1,23 +1,19 @@
 //! `check`: the page, the box, the directories and LMCache's configuration, all at once and each with a deadline.
 
-use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
-use std::{io, slice};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
-use super::{PATIENCE, fetch, look, print_as, status, unknown_text};
+use super::{PATIENCE, fetch, lmcache, look, print_as, status, unknown_text};
 use crate::advise::check::{self, Added, DiskTier, Extra, Facts, Listened, link_is_low};
-use crate::advise::lmcache::Config;
 use crate::advise::words::{many, short_size};
 use crate::advise::{Finding, any_to_act_on, tally};
-use crate::aside::within;
 use crate::bound;
 use crate::cli::{Check, Cli};
 use crate::events::Endpoint;
 use crate::events::probe::{Heard, Replays, probe, probe_replay};
-use crate::files;
 use crate::host;
 use crate::host::Standing;
 use crate::host::facts::{self, BoxFacts, Gpu};
@@ -25,13 +21,10 @@ use crate::notice::{self, Notice};
 use crate::pipeline::{self, MAIN, PageReport, Source, Survey};
 use crate::redact;
 use crate::settings::Settings;
-use crate::upstream::{Address, Client, UpstreamError};
+use crate::upstream::{Client, UpstreamError};
 
 /// Between two looks at a link that is below its maximum.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
-
-/// Far more than any configuration of LMCache.
-const LARGEST_CONFIG: u64 = 1 << 20;
 
 /// The answer of `check`: in JSON an object with these keys.
 #[derive(Debug, Serialize)]
@@ -52,8 +45,8 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
     let client = Client::open(cli.upstream.main()).await?;
     let clients = Client::open_all(cli.upstream.extras()).await?;
     let (main, extras, (boxed, host), disks, lmcache) =
-        tokio::join!(page(&client, MAIN), pages(&clients), look(cli), disks(cli), lmcache_config(cli, flags));
-    let (config, unreachable) = lmcache?;
+        tokio::join!(page(&client, MAIN), pages(&clients), look(cli), disks(cli), lmcache::look(cli, flags));
+    let lmcache = lmcache?;
     let settings = cli.settings();
     let alone = main.as_ref().map(|source| pipeline::survey(slice::from_ref(source), &settings));
     let sources: Vec<Source> = main.iter().chain(extras.iter().flatten()).cloned().collect();
@@ -79,18 +72,18 @@ pub(super) async fn run(cli: &Cli, flags: &Check) -> Result<u8> {
         boxed: &boxed,
         said_unified: cli.host.gpu_unified,
         disks: &disks,
-        lmcache: config.as_ref(),
+        lmcache: lmcache.config.as_ref(),
         under_load: under_load.as_deref(),
         events: &events,
         stored_meanwhile,
     };
     let mut findings = check::check(&facts);
-    findings.extend(unreachable);
+    findings.extend(lmcache.finding);
     let answer = Answer {
         command: "check",
         version: env!("CARGO_PKG_VERSION"),
         upstream: facts.upstream.to_owned(),
-        looked_at: looked_at(&facts, flags.url.as_ref()),
+        looked_at: looked_at(&facts, lmcache.asked.as_deref()),
         findings,
         unknown: boxed.unknown.iter().cloned().chain(not_judged(&facts)).chain(not_compared(&facts)).collect(),
     };
@@ -113,7 +106,7 @@ impl Answer {
 async fn page(client: &Client, name: &str) -> Result<Source, UpstreamError> {
     let source = Source { name: name.to_owned(), ..fetch(client).await? };
     if pipeline::is_garbage(&source.body, source.format) {
-        return Err(UpstreamError::Content("text that holds no sample".to_owned()));
+        return Err(UpstreamError::without_sample(&source.body));
     }
     Ok(source)
 }
@@ -173,43 +166,6 @@ async fn disks(cli: &Cli) -> Vec<DiskTier> {
         disks.push(DiskTier { path: path.clone(), place, measured });
     }
     disks
-}
-
-/// LMCache's configuration. A file that cannot be read ends the command; a server that does not answer is a finding.
-async fn lmcache_config(cli: &Cli, flags: &Check) -> Result<(Option<Config>, Option<Finding>)> {
-    if let Some(path) = &flags.config {
-        let shown = path.display().to_string();
-        let text = lmcache_file(path.clone()).await.with_context(|| format!("cannot read --lmcache.config {shown}"))?;
-        return Ok((Some(Config::from_yaml(&text, &shown).map_err(anyhow::Error::msg)?), None));
-    }
-    let Some(address) = &flags.url else { return Ok((None, None)) };
-    // Without a path an address means its metrics page.
-    let path = if address.path == "/metrics" { "/conf".to_owned() } else { address.path.clone() };
-    let address = Address { path: path.clone(), ..address.clone() };
-    let shown = address.to_string();
-    let client = Client::open(cli.upstream.without_credentials(&address)).await?;
-    let answer = client.fetch_other(&path).await.map_err(|error| format!("{shown} {}.", error.seen()));
-    match answer.and_then(|body| Config::from_json(&body, &shown)) {
-        Ok(config) => Ok((Some(config), None)),
-        Err(seen) => Ok((None, Some(silent_server(seen)))),
-    }
-}
-
-/// Its text; also that of a pipe.
-async fn lmcache_file(path: PathBuf) -> io::Result<String> {
-    let hangs = || io::Error::other(format!("nothing came within {} s", PATIENCE.as_secs()));
-    let read = within(PATIENCE, move || files::read_once(&path, LARGEST_CONFIG)).await;
-    String::from_utf8(read.ok_or_else(hangs)??).map_err(|_| io::Error::other("it is no UTF-8 text"))
-}
-
-fn silent_server(seen: String) -> Finding {
-    Finding::new(
-        "lmcache-conf-unreadable",
-        seen,
-        "LMCache's configuration could not be checked. Its internal server is off unless \
-         internal_api_server_enabled is true, and gone where LMCache did not start.",
-        "Look for \"LMCache\" in the engine's log, or give the file with --lmcache.config instead.",
-    )
 }
 
 /// Looks at the links again where one is low while the engine works, and fetches again to see that it still does.
@@ -293,7 +249,7 @@ fn not_compared(facts: &Facts<'_>) -> Vec<String> {
 }
 
 /// Everything that was given or found to be looked at, a line each, whatever came of it.
-fn looked_at(facts: &Facts<'_>, lmcache: Option<&Address>) -> Vec<String> {
+fn looked_at(facts: &Facts<'_>, lmcache: Option<&str>) -> Vec<String> {
     let boxed = facts.boxed;
     let mut lines = vec![main_line(facts)];
     lines.extend(facts.extras.iter().map(extra_line));

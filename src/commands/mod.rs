@@ -4,6 +4,7 @@
 //! looked at is told, and is never taken for fine.
 
 mod check;
+mod lmcache;
 mod plan;
 mod report;
 

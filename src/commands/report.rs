@@ -19,7 +19,7 @@ use crate::report::totals::{self, ByEngine};
 use crate::report::window::{Span, Window};
 use crate::report::{Cell, PREDICTED, Readings, Table};
 use crate::settings::HostFacts;
-use crate::upstream::{Address, Client, Options, Other, SecretFile, TlsFault, UpstreamError};
+use crate::upstream::{Address, Client, Options, Other, Role, SecretFile, TlsFault, UpstreamError};
 
 pub(super) async fn run(cli: &Cli, flags: &Report) -> Result<u8> {
     let table = match (&flags.prometheus, flags.interval) {
@@ -71,7 +71,7 @@ async fn scrape(cli: &Cli, client: &Client) -> Result<Scrape> {
 }
 
 async fn page(cli: &Cli, client: &Client) -> Result<Source> {
-    fetch(client).await.map_err(|error| anyhow!("the upstream {} {error}", cli.upstream.address))
+    fetch(client).await.map_err(|error| anyhow!("the upstream {} {}", cli.upstream.address, error.told(Role::Main)))
 }
 
 fn now() -> f64 {

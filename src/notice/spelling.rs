@@ -125,11 +125,15 @@ fn spelled(name: &str) -> Option<Spelled> {
     for at in starts {
         let rest = &name[at..];
         let Some((word, project)) = PROJECTS.iter().find(|(word, _)| begins_with_word(rest, word)) else { continue };
-        if dialect::NAMES.id(rest).is_none() {
+        let proper = rest[word.len()..].trim_start_matches([':', '_']);
+        let signs = rest.len() - word.len() - proper.len();
+        // A colon can become more signs than one.
+        let id = if signs == 1 { dialect::NAMES.id(rest) } else { dialect::NAMES.id(&format!("{word}_{proper}")) };
+        if id.is_none() {
             continue;
         }
-        let end = at + word.len() + 1;
-        let via = if at == 0 && (rest[word.len()..].starts_with(':') || *word == "lmcache_mp") {
+        let end = at + word.len() + signs;
+        let via = if at == 0 && signs == 1 && (rest[word.len()..].starts_with(':') || *word == "lmcache_mp") {
             Via::Direct
         } else {
             Via::Prefixed
@@ -193,6 +197,7 @@ mod tests {
             ("a:b_sglang_page_size", "SGLang", "a:b_sglang_", Via::Prefixed),
             ("x_lmcache_mp_l1_memory_usage_bytes", "LMCache", "x_lmcache_mp_", Via::Prefixed),
             ("vllm_num_requests_running", "vLLM", "vllm_", Via::Prefixed),
+            ("vllm__num_requests_running", "vLLM", "vllm__", Via::Prefixed),
             ("vllm:num_requests_running", "vLLM", "vllm:", Via::Direct),
             ("lmcache_mp_l1_memory_usage_bytes", "LMCache", "lmcache_mp_", Via::Direct),
         ];

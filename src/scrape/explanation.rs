@@ -6,7 +6,7 @@ use crate::notice::Notice;
 use crate::own::BUILD;
 use crate::pipeline::{PageReport, Source};
 use crate::redact::Lines;
-use crate::upstream::{Address, UpstreamError};
+use crate::upstream::{Address, Role, UpstreamError};
 
 /// The whole page.
 pub(super) struct Explanation<'a> {
@@ -23,6 +23,7 @@ pub(super) struct Explanation<'a> {
 /// One upstream.
 pub(super) struct Seen<'a> {
     pub(super) name: &'a str,
+    pub(super) role: Role,
     pub(super) address: &'a Address,
     /// Nobody verifies that it is the one that answers.
     pub(super) unverified: bool,
@@ -67,8 +68,8 @@ impl Seen<'_> {
         }
         match (&self.fetch.result, self.report) {
             (Ok(source), Some(report)) => up(out, source, report),
-            (Ok(_), None) => down(out, &UpstreamError::Broke),
-            (Err(error), _) => down(out, error),
+            (Ok(_), None) => down(out, &UpstreamError::Broke, self.role),
+            (Err(error), _) => down(out, error, self.role),
         }
     }
 }
@@ -89,10 +90,10 @@ fn up(out: &mut Lines, source: &Source, report: &PageReport) {
     }
 }
 
-fn down(out: &mut Lines, error: &UpstreamError) {
+fn down(out: &mut Lines, error: &UpstreamError, role: Role) {
     out.line(format_args!("  state    down"));
     out.line(format_args!("  reason   {}", error.reason()));
-    out.line(format_args!("  meaning  the upstream {error}"));
+    out.line(format_args!("  meaning  the upstream {}", error.told(role)));
     if let Some(excerpt) = error.excerpt() {
         out.line(format_args!("  it wrote {excerpt:?}"));
     }

@@ -133,9 +133,15 @@ impl Scraper {
         self.targets().map(|target| (target.name.as_str(), target.client.options().address.to_string())).collect()
     }
 
-    /// Whether anybody may answer in the place of an upstream: `--upstream.insecure-skip-verify` and an https address.
-    pub fn believes_anybody(&self) -> bool {
-        self.targets().any(|target| target.client.believes_anybody())
+    /// Tells the log of the notices that begin with the program and end with it. Returns how many there are.
+    pub fn tell_standing(&self) -> usize {
+        self.unverified().map(Line::Begins).inspect(log).count()
+    }
+
+    /// Upstreams in whose place anybody may answer: `--upstream.insecure-skip-verify` and an https address.
+    fn unverified(&self) -> impl Iterator<Item = Notice> + '_ {
+        let asked = self.targets().filter(|target| target.client.believes_anybody());
+        asked.map(|target| notice::unverified(&target.name, &target.client.options().address))
     }
 
     /// The longest that a scrape may take.
@@ -167,6 +173,7 @@ impl Scraper {
         let Served { round, blend, view } = self.serve(patience, view).await;
         let seen = self.targets().zip(round.fetches()).map(|(target, fetch)| Seen {
             name: &target.name,
+            role: target.role(),
             address: &target.client.options().address,
             unverified: target.client.believes_anybody(),
             fetch,
@@ -194,7 +201,8 @@ impl Scraper {
         let visits = self.visits(&round, &blend).into_iter().zip(self.targets()).zip(round.fetches());
         let upstreams = visits.map(|((visit, target), fetch)| {
             let broke = blend.broke.then_some(&UpstreamError::Broke);
-            Upstream::new(&visit, target.client.options().address.to_string(), fetch.result.as_ref().err().or(broke))
+            let (role, address) = (target.role(), target.client.options().address.to_string());
+            Upstream::new(&visit, role, address, fetch.result.as_ref().err().or(broke))
         });
         Status {
             schema: status::SCHEMA,
@@ -211,11 +219,7 @@ impl Scraper {
     /// What there is to tell of the pages, and of this program. The log hears the latter from where it happens.
     fn notices(&self, blend: &Blend) -> Vec<Notice> {
         let reloads = self.reloads.iter().filter_map(Reloads::notice);
-        let unverified = self
-            .targets()
-            .filter(|target| target.client.believes_anybody())
-            .map(|target| notice::unverified(&target.name, &target.client.options().address));
-        blend.outcome.notices.iter().cloned().chain(reloads).chain(unverified).collect()
+        blend.outcome.notices.iter().cloned().chain(reloads).chain(self.unverified()).collect()
     }
 
     /// Engines with what their event streams tell.

@@ -9,8 +9,8 @@ use super::aside::{SMALL, Turn, aside};
 use super::blend::Blend;
 use super::health::{Change, Health};
 use super::held::{Held, Share};
-use crate::pipeline::{self, Source};
-use crate::upstream::{Client, Flight, Page, Ticket, UpstreamError};
+use crate::pipeline::{self, MAIN, Source};
+use crate::upstream::{Client, Flight, Page, Role, Ticket, UpstreamError};
 
 /// How often the log is told that a client did not wait.
 const IMPATIENCE_EVERY: Duration = Duration::from_secs(3600);
@@ -45,6 +45,11 @@ impl Target {
         let flight = Flight::keeping(client.options().min_interval);
         let (health, impatience_told) = (Mutex::default(), Mutex::default());
         Target { name, client, flight, turn: Turn::new(), held, health, impatience_told }
+    }
+
+    /// What can be done about its failures depends on it.
+    pub(super) fn role(&self) -> Role {
+        if self.name == MAIN { Role::Main } else { Role::Extra }
     }
 
     /// Takes part in the fetch that is under way, or in one that is begun now.
@@ -89,7 +94,7 @@ impl Target {
         };
         match is_garbage {
             Some(false) => Ok(Source { name: self.name.clone(), body: page.body, format }),
-            Some(true) => Err(UpstreamError::Content("text that holds no sample".to_owned())),
+            Some(true) => Err(UpstreamError::without_sample(&page.body)),
             None => Err(UpstreamError::Unworked(limit)),
         }
     }
@@ -145,10 +150,13 @@ impl Target {
         let change = self.health.lock().unwrap_or_else(PoisonError::into_inner).note(result, Instant::now());
         match (change, error) {
             (Some(Change::Down), Some(error)) => {
-                tracing::warn!(upstream, %url, reason = error.reason(), body = error.excerpt(), "the upstream {error}");
+                let (told, body) = (error.told(self.role()), error.excerpt());
+                tracing::warn!(upstream, %url, reason = error.reason(), body, "the upstream {told}");
             }
             (Some(Change::Up { failed }), _) => tracing::info!(upstream, %url, failed, "the upstream answers"),
-            (_, Some(error)) => tracing::debug!(upstream, %url, reason = error.reason(), "the upstream {error}"),
+            (_, Some(error)) => {
+                tracing::debug!(upstream, %url, reason = error.reason(), "the upstream {}", error.told(self.role()));
+            }
             (None | Some(Change::Down), None) => {}
         }
     }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::notice::{Kind, Notice};
 use crate::own::{Build, Visit};
-use crate::upstream::UpstreamError;
+use crate::upstream::{Role, UpstreamError};
 
 pub use engine::{Engine, engines};
 pub use events::{Events, Stream};
@@ -131,8 +131,8 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Describes a visit; `error` is what its reason stands for.
-    pub fn new(visit: &Visit<'_>, address: String, error: Option<&UpstreamError>) -> Upstream {
+    /// Describes a visit to an upstream of that role; `error` is what its reason stands for.
+    pub fn new(visit: &Visit<'_>, role: Role, address: String, error: Option<&UpstreamError>) -> Upstream {
         let page = visit.result.as_ref().ok();
         let recognised = page.map(|page| page.recognised);
         Upstream {
@@ -140,7 +140,7 @@ impl Upstream {
             address,
             up: page.is_some(),
             reason: error.map(UpstreamError::reason),
-            message: error.map(|error| format!("The upstream {error}")),
+            message: error.map(|error| format!("The upstream {}", error.told(role))),
             excerpt: error.and_then(UpstreamError::excerpt).map(str::to_owned),
             fetch_seconds: visit.took.as_secs_f64(),
             age_seconds: page.map(|page| page.age).as_ref().map(Duration::as_secs_f64),

@@ -50,7 +50,7 @@ pub(super) async fn read(
     progress.came();
     // Only the end of the connection ends a body that has no other framing (RFC 9112, 6.3).
     let vouched = announced.is_some() || is_chunked(headers);
-    Ok((spare.keep(bytes.freeze()), Framing { vouched }))
+    Ok((spare.keep(bytes.freeze()), Framing { vouched, protobuf: is_protobuf(headers) }))
 }
 
 /// What it means that a body breaks off after so many bytes. hyper tells chunks that it cannot read by an error of their data.
@@ -62,9 +62,11 @@ fn broken(error: &hyper::Error, bytes: usize) -> UpstreamError {
     }
 }
 
-/// What the framing of a body says of its end.
+/// What the head of a response says of its body: whether its end can be told from an end that came too early, and whether it
+/// calls itself Protobuf.
 pub(super) struct Framing {
     vouched: bool,
+    protobuf: bool,
 }
 
 fn is_chunked(headers: &HeaderMap) -> bool {
@@ -187,9 +189,12 @@ fn packed(body: &[u8]) -> Option<&'static str> {
 }
 
 /// Refuses what is surely no metrics page. The Content-Type has no say in it: pages with a wrong one are common.
-pub(super) fn sniff(body: &[u8]) -> Result<(), UpstreamError> {
+pub(super) fn sniff(body: &[u8], framing: &Framing) -> Result<(), UpstreamError> {
     if let Some(how) = packed(body) {
         return Err(UpstreamError::PackedUnsaid(how));
+    }
+    if framing.protobuf && is_binary(body) {
+        return Err(UpstreamError::Protobuf);
     }
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     match text.first() {
@@ -214,10 +219,40 @@ fn is_quoted_name(after_brace: &[u8]) -> bool {
     after.and_then(<[u8]>::first).is_some_and(|byte| matches!(byte, b',' | b'}' | b'='))
 }
 
+impl UpstreamError {
+    /// What it means that a page holds no sample.
+    pub fn without_sample(body: &[u8]) -> UpstreamError {
+        if is_binary(body) {
+            UpstreamError::Binary
+        } else {
+            UpstreamError::Content("text that holds no sample".to_owned())
+        }
+    }
+}
+
+/// Whether the beginning of a body is no text: it has control characters that no text has, or is no UTF-8.
+fn is_binary(body: &[u8]) -> bool {
+    const BEGINNING: usize = 1024;
+    let beginning = &body[..body.len().min(BEGINNING)];
+    // A character that the end of the beginning cuts is none that is wrong.
+    let is_utf8 = std::str::from_utf8(beginning).map_or_else(|error| error.error_len().is_none(), |_| true);
+    !is_utf8 || beginning.iter().any(|byte| matches!(byte, 0..=8 | 14..=26))
+}
+
+fn is_protobuf(headers: &HeaderMap) -> bool {
+    ["application/vnd.google.protobuf", "application/x-protobuf", "application/protobuf"]
+        .iter()
+        .any(|name| media(headers).eq_ignore_ascii_case(name))
+}
+
+fn media(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
 /// What the Content-Type says of the notation.
 pub(super) fn format(headers: &HeaderMap) -> Format {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = value.split(';').next().unwrap_or_default().trim();
+    let media = media(headers);
     if media.eq_ignore_ascii_case("text/plain") {
         Format::Text
     } else if media.eq_ignore_ascii_case("application/openmetrics-text") {
@@ -247,6 +282,31 @@ mod tests {
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packer.write_all(text).unwrap();
         packer.finish().unwrap()
+    }
+
+    fn sniff(body: &[u8]) -> Result<(), UpstreamError> {
+        super::sniff(body, &Framing { vouched: true, protobuf: false })
+    }
+
+    #[test]
+    fn what_is_no_text_is_told_from_text() {
+        for text in [
+            "",
+            "a 1\n",
+            "pl\u{e4}tze\ta\r\n",
+            "\u{1b}[1mloading",
+            &"\u{e4}".repeat(600),
+            &format!("x{}", "\u{e4}".repeat(600)),
+        ] {
+            assert!(!is_binary(text.as_bytes()), "{text}");
+        }
+        // Brotli, of which curl --compressed makes "a 1\n"; a NUL; no UTF-8.
+        for bytes in [&b"\x8b\x01\x80\x61\x20\x31\x0a\x03"[..], b"a\0b", b"\xff"] {
+            assert!(is_binary(bytes), "{bytes:?}");
+        }
+        let protobuf = Framing { vouched: true, protobuf: true };
+        assert_eq!(super::sniff(b"\x10\x0a\x0evllm", &protobuf), Err(UpstreamError::Protobuf));
+        assert_eq!(super::sniff(b"x_total 1\n", &protobuf), Ok(()));
     }
 
     #[test]

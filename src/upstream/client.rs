@@ -122,7 +122,7 @@ impl Client {
     /// [`UpstreamError`]; a part of a page is never returned.
     pub async fn fetch(&self) -> Result<Page, UpstreamError> {
         let (page, framing) = self.within(self.options.address.clone()).await?;
-        body::sniff(&page.body)?;
+        body::sniff(&page.body, &framing)?;
         body::whole(&page.body, page.format, &framing)?;
         Ok(page)
     }

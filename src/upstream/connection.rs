@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::address::Endpoint;
+use super::demand::Demand;
 use super::error::UpstreamError;
 use super::first_byte::FirstByte;
 use super::tls::Tls;
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     /// The first byte that came over a connection without TLS.
     first: Option<FirstByte>,
+    /// What the server asked for in the handshake. By TLS 1.3 it refuses only after it.
+    demand: Demand,
     /// Moves the bytes; ends with this value.
     _driver: JoinSet<()>,
 }
@@ -38,6 +41,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) async fn open(endpoint: &Endpoint, way: &Way, tls: Option<&Tls>) -> Result<Connection, UpstreamError> {
         let (stream, first) = dial(endpoint, way, tls).await?;
+        let demand = tls.map(Tls::demand).unwrap_or_default();
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(HEAD_LIMIT)
             .max_headers(HEAD_LINES)
@@ -49,7 +53,7 @@ impl Connection {
             // The same error reaches whoever waits for the response.
             drop(driver.await);
         });
-        Ok(Connection { sender, first, _driver: tasks })
+        Ok(Connection { sender, first, demand, _driver: tasks })
     }
 
     pub(super) async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
@@ -60,7 +64,11 @@ impl Connection {
     /// What a failure before the body means.
     pub(super) fn meaning(&self, error: &hyper::Error) -> UpstreamError {
         let in_tls = self.first.as_ref().is_some_and(FirstByte::begins_tls);
-        if in_tls { UpstreamError::SpeaksTls } else { UpstreamError::from_exchange(error) }
+        match UpstreamError::from_exchange(error) {
+            _ if in_tls => UpstreamError::SpeaksTls,
+            UpstreamError::Tls(fault) => UpstreamError::Tls(fault.after(self.demand)),
+            error => error,
+        }
     }
 }
 
@@ -123,5 +131,6 @@ async fn secure(
         None => ServerName::try_from(host.to_owned())
             .map_err(|_| UpstreamError::Tls(TlsFault::NoSuchName(host.to_owned())))?,
     };
-    tls.connector.connect(name, stream).await.map_err(|error| UpstreamError::Tls(TlsFault::of_handshake(&error)))
+    tls.begin();
+    tls.connector.connect(name, stream).await.map_err(|error| UpstreamError::Tls(tls.fault(&error)))
 }

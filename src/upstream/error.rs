@@ -65,6 +65,12 @@ pub enum UpstreamError {
     Encoding(String),
     /// Packed in this way, and no header says so.
     PackedUnsaid(&'static str),
+    /// What came does not begin as an answer of HTTP does.
+    NotHttp,
+    /// A page in Protobuf.
+    Protobuf,
+    /// Something that is no text.
+    Binary,
     /// Something that is no metrics page.
     Content(String),
     /// Status 200 and nothing in it.
@@ -94,8 +100,15 @@ impl UpstreamError {
             UpstreamError::Redirect(_) => "redirect",
             UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "too_large",
             UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "truncated",
-            UpstreamError::Encoding(_) | UpstreamError::PackedUnsaid(_) | UpstreamError::Chunks(_) => "encoding",
-            UpstreamError::Content(_) | UpstreamError::SpeaksTls | UpstreamError::Broke => "content",
+            UpstreamError::Encoding(_)
+            | UpstreamError::PackedUnsaid(_)
+            | UpstreamError::Chunks(_)
+            | UpstreamError::Protobuf => "encoding",
+            UpstreamError::Content(_)
+            | UpstreamError::Binary
+            | UpstreamError::NotHttp
+            | UpstreamError::SpeaksTls
+            | UpstreamError::Broke => "content",
             UpstreamError::Empty => "empty",
             UpstreamError::Auth { .. } | UpstreamError::Secret(_) => "auth",
         }
@@ -115,13 +128,34 @@ impl UpstreamError {
     pub fn speaks_tls(&self) -> bool {
         match self {
             UpstreamError::SpeaksTls => true,
-            UpstreamError::Status { code: 400, excerpt } => {
-                let said = excerpt.to_ascii_lowercase();
-                ["to an https server", "sent to https port", "to an ssl-enabled", "https is spoken here"]
-                    .iter()
-                    .any(|text| said.contains(text))
-            }
+            UpstreamError::Status { code: 400, excerpt } => says(
+                excerpt,
+                &["to an https server", "sent to https port", "to an ssl-enabled", "https is spoken here"],
+            ),
+            // Of nginx, where it is told to pass its own numbers on.
+            UpstreamError::Status { code: 497, .. } => true,
             _ => false,
+        }
+    }
+
+    /// What is wrong with our certificate, if that is what is wrong. nginx says it in an answer: by its words, or by numbers
+    /// of its own.
+    pub fn client_certificate(&self) -> Option<TlsFault> {
+        match self {
+            UpstreamError::Tls(fault @ (TlsFault::WantsCertificate | TlsFault::RefusesCertificate)) => {
+                Some(fault.clone())
+            }
+            UpstreamError::Status { code: 496, .. } => Some(TlsFault::WantsCertificate),
+            UpstreamError::Status { code: 495, .. } => Some(TlsFault::RefusesCertificate),
+            UpstreamError::Status { code: 400, excerpt }
+                if says(excerpt, &["no required ssl certificate was sent"]) =>
+            {
+                Some(TlsFault::WantsCertificate)
+            }
+            UpstreamError::Status { code: 400, excerpt } if says(excerpt, &["the ssl certificate error"]) => {
+                Some(TlsFault::RefusesCertificate)
+            }
+            _ => None,
         }
     }
 
@@ -131,13 +165,19 @@ impl UpstreamError {
             return UpstreamError::HeadTooLarge;
         }
         if error.is_parse() {
-            return UpstreamError::Content("what is no HTTP response".to_owned());
+            return UpstreamError::NotHttp;
         }
         match io_cause(error) {
             Some(io) => TlsFault::within(io).map_or_else(|| UpstreamError::Reset(plain::io(io)), UpstreamError::Tls),
             None => UpstreamError::Reset("it ended before the head of a response".to_owned()),
         }
     }
+}
+
+/// Whether one of these stands in it, in small letters or large.
+fn says(excerpt: &str, texts: &[&str]) -> bool {
+    let said = excerpt.to_ascii_lowercase();
+    texts.iter().any(|text| said.contains(text))
 }
 
 /// The innermost I/O error: hyper's own sentence says only which step failed.
@@ -163,6 +203,21 @@ mod tests {
         assert!(says(400, "Client sent an HTTP request to an HTTPS server."));
         assert!(says(400, "<center>The plain HTTP request was sent to HTTPS port</center>"));
         assert!(says(400, "You're speaking plain HTTP to an SSL-enabled server port."));
+        assert!(says(497, ""));
         assert!(!says(400, "Bad Request") && !says(500, "Client sent an HTTP request to an HTTPS server."));
+    }
+
+    #[test]
+    fn a_server_that_answers_in_http_that_it_wants_a_certificate_is_believed() {
+        let wants = |code, text: &str| UpstreamError::Status { code, excerpt: text.to_owned() }.client_certificate();
+        // nginx 1.26.
+        let page = |title: &str| format!("<html>\r\n<head><title>400 {title}</title></head>\r\n<body>\r\n");
+        assert_eq!(wants(400, &page("No required SSL certificate was sent")), Some(TlsFault::WantsCertificate));
+        assert_eq!(wants(400, &page("The SSL certificate error")), Some(TlsFault::RefusesCertificate));
+        assert_eq!(
+            (wants(496, ""), wants(495, "")),
+            (Some(TlsFault::WantsCertificate), Some(TlsFault::RefusesCertificate))
+        );
+        assert_eq!((wants(400, &page("Bad Request")), wants(404, "")), (None, None));
     }
 }

@@ -1,6 +1,7 @@
 //! Trust towards an https upstream, and what we show of ourselves. Built once at the start, so that a certificate
 //! file which cannot be read is an error of the start and not of the first scrape.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,10 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::demand::{Demand, Demands};
 use super::identity::{Identity, IdentityFiles};
+use super::key::Unverifiable;
+use super::tls_fault::TlsFault;
 use super::verify::{Unverified, Verified};
 use crate::aside::within;
 use crate::{files, plain};
@@ -69,6 +73,9 @@ pub(super) struct Tls {
     pub(super) connector: TlsConnector,
     pub(super) server_name: Option<ServerName<'static>>,
     identity: Option<Arc<Identity>>,
+    demands: Arc<Demands>,
+    /// The key of the certificates that the operator named, where none of them can be used.
+    unverifiable: Option<Unverifiable>,
 }
 
 impl Tls {
@@ -86,23 +93,43 @@ impl Tls {
         }
     }
 
+    /// To be said before each handshake.
+    pub(super) fn begin(&self) {
+        self.demands.begin();
+    }
+
+    /// What the server of the last handshake wanted.
+    pub(super) fn demand(&self) -> Demand {
+        self.demands.last()
+    }
+
+    /// What it means that the last handshake failed. A server whose only key we cannot verify with refuses before it shows its
+    /// certificate; where the operator named that certificate, its key is known all the same.
+    pub(super) fn fault(&self, error: &io::Error) -> TlsFault {
+        match (TlsFault::of_handshake(error).after(self.demand()), &self.unverifiable) {
+            (TlsFault::Refused, Some(Unverifiable(kind))) => TlsFault::Key(kind.clone()),
+            (fault, _) => fault,
+        }
+    }
+
     fn new(options: &TlsOptions) -> Result<Tls, TrustError> {
+        let (verifier, named) = verifier(options)?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|_| TrustError::Library)?
             .dangerous()
-            .with_custom_certificate_verifier(verifier(options)?);
+            .with_custom_certificate_verifier(verifier);
         let identity = options.identity.as_ref().map(Identity::read).transpose()?.map(Arc::new);
-        let config = match identity.clone() {
-            Some(identity) => {
-                let mut config = config.with_client_cert_resolver(identity);
-                // A resumed session would go on with the certificate that it began with.
-                config.resumption = Resumption::disabled();
-                config
-            }
-            None => config.with_no_client_auth(),
-        };
-        Ok(Tls { connector: TlsConnector::from(Arc::new(config)), server_name: options.server_name.clone(), identity })
+        let demands = Arc::new(Demands::met_with(identity.clone()));
+        let mut config = config.with_client_cert_resolver(Arc::clone(&demands) as Arc<_>);
+        if identity.is_some() {
+            // A resumed session would go on with the certificate that it began with.
+            config.resumption = Resumption::disabled();
+        }
+        let keys: Vec<_> = named.iter().map(Unverifiable::of).collect();
+        let unverifiable = keys.into_iter().collect::<Option<Vec<_>>>().and_then(|keys| keys.into_iter().next());
+        let (connector, server_name) = (TlsConnector::from(Arc::new(config)), options.server_name.clone());
+        Ok(Tls { connector, server_name, identity, demands, unverifiable })
     }
 }
 
@@ -121,21 +148,25 @@ impl TlsOptions {
     }
 }
 
-fn verifier(options: &TlsOptions) -> Result<Arc<dyn ServerCertVerifier>, TrustError> {
+type Named = Vec<CertificateDer<'static>>;
+
+/// Whom to believe, and the certificates that the operator named.
+fn verifier(options: &TlsOptions) -> Result<(Arc<dyn ServerCertVerifier>, Named), TrustError> {
     if options.skip_verify {
-        return Ok(Arc::new(Unverified::new()));
+        return Ok((Arc::new(Unverified::new()), Named::new()));
     }
     let (roots, named) = match &options.ca_file {
         Some(path) => own_roots(path)?,
-        None => (system_roots()?, Vec::new()),
+        None => (system_roots()?, Named::new()),
     };
     let provider = Arc::new(ring::default_provider());
     let by_path = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    Ok(Arc::new(Verified { by_path: by_path.map_err(|_| TrustError::Library)?, named }))
+    let by_path = by_path.map_err(|_| TrustError::Library)?;
+    Ok((Arc::new(Verified { by_path, named: named.clone() }), named))
 }
 
 /// What the file names: as the ends of paths, and as they are.
-fn own_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TrustError> {
+fn own_roots(path: &Path) -> Result<(RootCertStore, Named), TrustError> {
     let refuse = |why: String| TrustError::File { flag: "--upstream.ca-file", path: path.to_owned(), why };
     let pem = files::read_once(path, LARGEST_BUNDLE).map_err(|error| refuse(plain::io(&error)))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();

@@ -6,6 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 
+use super::demand::Demand;
+use super::key::Unverifiable;
 use super::verify::is_an_authoritys;
 use crate::plain;
 
@@ -38,6 +40,9 @@ pub enum TlsFault {
     /// The certificate cannot be read, or is not meant for a server.
     #[error("its certificate is no certificate of a server: {0}")]
     Unusable(&'static str),
+    /// A key that the TLS library does not know: of the certificate, or of one that signed it.
+    #[error("its certificate, or one that signed it, has a key that this program cannot verify with ({0})")]
+    Key(String),
     /// The server wants a certificate of ours.
     #[error("it asks for a client certificate")]
     WantsCertificate,
@@ -48,7 +53,7 @@ pub enum TlsFault {
     #[error("it speaks no version of TLS that this side speaks (1.2 and 1.3)")]
     Version,
     /// No common cipher, or whatever else the server means by its general refusal.
-    #[error("it refuses: no cipher is common to both sides, or it asks for a client certificate")]
+    #[error("it refuses: no cipher, or no kind of certificate key, is common to both sides")]
     Refused,
     /// What came is no TLS.
     #[error("it answers, but not in TLS")]
@@ -84,6 +89,17 @@ impl TlsFault {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => TlsFault::Closed,
             _ => TlsFault::Broke(plain::io(error)),
         })
+    }
+
+    /// What it means where the server asked for that.
+    pub(super) fn after(self, demand: Demand) -> TlsFault {
+        match (self, demand) {
+            (TlsFault::Refused | TlsFault::RefusesCertificate | TlsFault::Closed, Demand::Unmet) => {
+                TlsFault::WantsCertificate
+            }
+            (TlsFault::Refused, Demand::Met) => TlsFault::RefusesCertificate,
+            (fault, _) => fault,
+        }
     }
 
     fn of(error: &Error) -> TlsFault {
@@ -123,6 +139,11 @@ impl TlsFault {
             }
             // A certificate that is not what it was signed as is signed by nobody.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsFault::Untrusted,
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => TlsFault::Unusable(
+                "it, or one that it leads to, is signed in a way that this program does not accept (SHA-1?)",
+            ),
+            why if let Some(Unverifiable(kind)) = Unverifiable::within(why) => TlsFault::Key(kind.clone()),
             // Self-signed, as people make them: it would be believed if it were named.
             why if is_an_authoritys(why) => TlsFault::Untrusted,
             _ => TlsFault::Unusable("it, or one that it leads to, breaks a rule for certificates of servers"),
@@ -155,7 +176,9 @@ impl TlsFault {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             TlsFault::Untrusted => {
-                "Name the authority that signed it, or the certificate itself if nobody else did, with --upstream.ca-file"
+                "Name the authority that signed it, or the certificate itself if nobody else did, with --upstream.ca-file. Where \
+                 that is done, the server may leave out a certificate between the two: let it send its whole chain, or put that \
+                 one into the file, too"
             }
             TlsFault::Expired(_) => "Renew the server's certificate, and restart the server if it reads it only then",
             TlsFault::NotYetValid(_) => "Set the clocks of both boxes, or wait",
@@ -167,14 +190,18 @@ impl TlsFault {
             }
             TlsFault::NoSuchName(_) => "Say which name the certificate has with --upstream.server-name",
             TlsFault::Unusable(_) => "Give the server a certificate that is made for servers",
+            TlsFault::Key(_) => {
+                "Give it, and the authority that signs it, a key of RSA with 2048 to 8192 bits, of ECDSA on P-256 or P-384, or of \
+                 Ed25519"
+            }
             TlsFault::WantsCertificate => "Give it one with --upstream.cert-file and --upstream.key-file",
             TlsFault::RefusesCertificate => {
                 "Look into the server's log, and compare --upstream.cert-file with the authorities that the server takes"
             }
             TlsFault::Version => "Let the server speak TLS 1.2 or 1.3",
             TlsFault::Refused => {
-                "Look into the server's log. It may want --upstream.cert-file and --upstream.key-file, or allow only \
-                 ciphers without forward secrecy"
+                "Look into the server's log. It may allow only ciphers without forward secrecy, or have no certificate whose key \
+                 is of RSA, of ECDSA on P-256 or P-384, or of Ed25519"
             }
             TlsFault::Plain => "If the port speaks plain HTTP, write http:// in place of https:// after --upstream",
             TlsFault::Closed => {

@@ -14,6 +14,9 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use webpki::EndEntityCert;
+
+use super::key::Unverifiable;
 
 /// Believes what leads to a trusted certificate, and the trusted certificates themselves.
 #[derive(Debug)]
@@ -37,6 +40,10 @@ impl ServerCertVerifier for Verified {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }
+            Err(Error::InvalidCertificate(why)) if is_of_a_signature(&why) => {
+                let key = self.unverifiable(certificate, intermediates);
+                Err(key.map_or(Error::InvalidCertificate(why), Unverifiable::error))
+            }
             verdict => verdict,
         }
     }
@@ -47,7 +54,9 @@ impl ServerCertVerifier for Verified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_path.verify_tls12_signature(message, certificate, signature)
+        self.by_path
+            .verify_tls12_signature(message, certificate, signature)
+            .map_err(|error| by_its_key(error, certificate))
     }
 
     fn verify_tls13_signature(
@@ -56,7 +65,9 @@ impl ServerCertVerifier for Verified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_path.verify_tls13_signature(message, certificate, signature)
+        self.by_path
+            .verify_tls13_signature(message, certificate, signature)
+            .map_err(|error| by_its_key(error, certificate))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -64,15 +75,39 @@ impl ServerCertVerifier for Verified {
     }
 }
 
+impl Verified {
+    /// The key that the signature of one of these cannot be verified with.
+    fn unverifiable(&self, certificate: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> Option<Unverifiable> {
+        let signed = std::iter::once(certificate).chain(between);
+        let signed: Vec<_> = signed.filter_map(|signed| EndEntityCert::try_from(signed).ok()).collect();
+        let signs = |signer: &CertificateDer<'_>| {
+            let signer = EndEntityCert::try_from(signer);
+            signer.is_ok_and(|signer| signed.iter().any(|signed| signed.issuer() == signer.subject()))
+        };
+        between.iter().chain(&self.named).filter(|signer| signs(signer)).find_map(Unverifiable::of)
+    }
+}
+
+/// An error of a signature in the handshake, by its cause where that is the key.
+fn by_its_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
+    Unverifiable::of(certificate).map_or(error, Unverifiable::error)
+}
+
+fn is_of_a_signature(why: &CertificateError) -> bool {
+    matches!(
+        why,
+        CertificateError::BadSignature
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+    )
+}
+
 /// Whether the path alone is what is wrong. The library looks at the dates of the certificate first, so they are right
 /// where this is what it says.
 fn is_of_the_path(why: &CertificateError) -> bool {
     match why {
-        CertificateError::UnknownIssuer
-        | CertificateError::BadSignature
-        | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => true,
-        _ => is_an_authoritys(why),
+        CertificateError::UnknownIssuer => true,
+        _ => is_of_a_signature(why) || is_an_authoritys(why),
     }
 }
 
@@ -124,6 +159,8 @@ impl ServerCertVerifier for Unverified {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let verifiable = self.0.signature_verification_algorithms.supported_schemes();
+        // What is not verified may be signed in any way.
+        verifiable.into_iter().chain([SignatureScheme::ECDSA_NISTP521_SHA512, SignatureScheme::ED448]).collect()
     }
 }

@@ -1,10 +1,9 @@
 //! The failures of an upstream in words: what was seen, and what to do about it, one remedy a cause.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use super::connection::{HEAD_LIMIT, HEAD_LINES};
-use super::{Unreached, UpstreamError};
+use super::{Role, Unreached, UpstreamError};
 
 impl UpstreamError {
     /// What was seen: a sentence after "the upstream", without its full stop.
@@ -22,7 +21,10 @@ impl UpstreamError {
             UpstreamError::Unworked(limit) => {
                 format!("sent more than could be worked through within {}", humantime::format_duration(*limit))
             }
-            UpstreamError::Status { code, .. } => format!("answered with status {code}"),
+            UpstreamError::Status { code, .. } => {
+                let what = self.client_certificate().map(|fault| format!("{fault}: it ")).unwrap_or_default();
+                format!("{}answered with status {code}", what.trim_start_matches("it "))
+            }
             UpstreamError::Redirect(how) => format!("redirects {how}"),
             UpstreamError::HeadTooLarge => {
                 format!("sent a response head of more than {HEAD_LINES} lines or {} KiB", HEAD_LIMIT >> 10)
@@ -41,6 +43,9 @@ impl UpstreamError {
             }
             UpstreamError::Encoding(how) => format!("packed the body in a way that cannot be read: {how}"),
             UpstreamError::PackedUnsaid(how) => format!("sent a page packed with {how} and no Content-Encoding header"),
+            UpstreamError::Protobuf => "sent a page in Protobuf, and was asked for text".to_owned(),
+            UpstreamError::Binary => "sent binary data instead of metrics".to_owned(),
+            UpstreamError::NotHttp => "sent what is no HTTP response".to_owned(),
             UpstreamError::Content(what) => format!("sent {what} instead of metrics"),
             UpstreamError::Empty => "sent an empty page".to_owned(),
             UpstreamError::Auth { code: 403, .. } => "forbids it: it answered with status 403".to_owned(),
@@ -50,8 +55,24 @@ impl UpstreamError {
         }
     }
 
-    /// What to do: a sentence or two without the last full stop. It names the flags of the main upstream.
-    pub fn remedy(&self) -> Cow<'static, str> {
+    /// What to do: a sentence or two without the last full stop. It fits that upstream.
+    pub fn remedy(&self, role: Role) -> Cow<'static, str> {
+        match role {
+            Role::Main => self.remedy_of_main().into(),
+            Role::Extra => self.remedy_of_extra(),
+        }
+    }
+
+    /// The whole of it: a sentence after "the upstream", and what to do about it, without the last full stop.
+    pub fn told(&self, role: Role) -> String {
+        format!("{}. {}", self.seen(), self.remedy(role))
+    }
+
+    /// It speaks of an engine, and names the flags of the main upstream.
+    pub(super) fn remedy_of_main(&self) -> &'static str {
+        if let Some(fault) = self.client_certificate() {
+            return fault.remedy();
+        }
         match self {
             UpstreamError::SpeaksTls => TO_HTTPS,
             UpstreamError::Status { .. } if self.speaks_tls() => TO_HTTPS,
@@ -77,15 +98,30 @@ impl UpstreamError {
                 "Look what ends the answer early. A server whose whole pages look like this has to end the last line, or announce \
                  the length of the page, and to end OpenMetrics with # EOF"
             }
-            UpstreamError::Truncated(_) => "Look whether the engine, or a proxy before it, dies or times out amid its answer",
+            UpstreamError::Truncated(_) => {
+                "Look whether the engine, or a proxy before it, dies or times out amid its answer"
+            }
             UpstreamError::Chunks(_) => "Look what stands before the engine and breaks the HTTP of its answers",
-            UpstreamError::Encoding(_) => "Let what stands before the engine send the page unpacked, or whole and packed with gzip",
+            UpstreamError::Encoding(_) => {
+                "Let what stands before the engine send the page unpacked, or whole and packed with gzip"
+            }
             UpstreamError::PackedUnsaid(_) => {
                 "Let what stands before the engine pass the Content-Encoding header on, or not pack the page at all; \
                  Prometheus cannot read such a page either"
             }
+            UpstreamError::Protobuf => {
+                "Let the server, or what stands before the engine, heed the Accept header: it asks for the text format of \
+                 Prometheus"
+            }
+            UpstreamError::Binary => {
+                "Does the address name the metrics path? If it does, what stands before the engine may have packed the page and \
+                 taken its Content-Encoding header away"
+            }
+            UpstreamError::NotHttp => "Is this the engine's own port? Something else than HTTP is spoken there",
             UpstreamError::Content(_) => "Does the address name the metrics path?",
-            UpstreamError::Empty => "Give the engine's own metrics page after --upstream. SGLang fills it only with --enable-metrics",
+            UpstreamError::Empty => {
+                "Give the engine's own metrics page after --upstream. SGLang fills it only with --enable-metrics"
+            }
             UpstreamError::Auth { code: 403, .. } => {
                 "Allow this client to read the page (a network policy, a gateway's rule, a role). Where that depends on who \
                  asks, give the credentials of a user who may with --upstream.bearer-token-file or --upstream.basic-auth-file"
@@ -97,7 +133,6 @@ impl UpstreamError {
             UpstreamError::Secret(_) => "Mend the file, or let this program's user read it",
             UpstreamError::Broke => "This is a bug: please report it together with the page",
         }
-        .into()
     }
 }
 
@@ -117,7 +152,7 @@ impl UpstreamError {
                 format!("Does {who} run, and does it listen there? {flag} names another place")
             }
             UpstreamError::Connect(_) | UpstreamError::Tls(_) | UpstreamError::SpeaksTls => {
-                let remedy = self.remedy().replace("after --upstream", &format!("after {flag}"));
+                let remedy = self.remedy_of_main().replace("after --upstream", &format!("after {flag}"));
                 remedy.replace("the engine", who)
             }
             _ => return self.seen(),
@@ -147,12 +182,3 @@ fn of_status(code: u16) -> &'static str {
         _ => "Give the engine's own metrics page with --upstream, such as http://127.0.0.1:8000/metrics",
     }
 }
-
-/// The whole of it.
-impl fmt::Display for UpstreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}. {}", self.seen(), self.remedy())
-    }
-}
-
-impl std::error::Error for UpstreamError {}

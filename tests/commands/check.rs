@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bench::{Bench, GIB, MIB, capture, full, gpu, replaced, shape};
-use crate::program::upstream::{Upstream, ok, response};
+use crate::bench::{Bench, GIB, MIB, Said, capture, full, gpu, replaced, shape};
+use crate::program::upstream::{Step, Upstream, ok, raw, response};
 
 const FINE: &str = "No findings, no remarks.";
 
@@ -268,8 +268,37 @@ fn the_configuration_of_a_running_lmcache() {
     check(&good).says(0, &[FINE, "LMCache's configuration, http://"]);
     check(&conf("<html>"))
         .says(1, &["FINDING lmcache-conf-unreadable", "sent a page for browsers (HTML) in place of JSON."]);
+    // Each cause with its own remedy.
+    let told = |said: &Said, words: &[&str]| {
+        said.says(1, &["FINDING lmcache-conf-unreadable", "/conf: no configuration"]).says(1, words);
+    };
+    let another = "Give the address of LMCache's internal server after --lmcache.url, such as 127.0.0.1:7000.";
+    told(&check(&conf("{\"status\":\"ok\"}")), &["what stands in it is \"status\".", another]);
+    let none = "Or give the file with --lmcache.config instead.";
+    for (status, words) in [
+        ("401 Unauthorized", "It is asked without credentials"),
+        ("404 Not Found", another),
+        ("400 Bad Request", another),
+        ("496 ", "It is shown no client certificate"),
+    ] {
+        let said = check(&Upstream::start(move |_| vec![response(status, &[], "")]));
+        told(&said, &[words, none]);
+        said.is_silent_about(&["in the engine's log"]);
+    }
+    let garbage = check(&Upstream::start(|_| vec![raw("220 smtp ready\r\n"), Step::Close]));
+    told(&garbage, &["/conf sent what is no HTTP response.", another]);
+    garbage.is_silent_about(&["metrics."]);
+    let secure = check(&Upstream::start(|_| vec![raw("\x15\x03\x01\0\x02\x02\x46"), Step::Close]));
+    told(
+        &secure,
+        &["speaks TLS, and was asked in plain HTTP.", "Write https:// in place of http:// after --lmcache.url."],
+    );
     let silent = bench.check(&["--lmcache.url", "127.0.0.1:1"]);
-    silent.says(1, &["FINDING lmcache-conf-unreadable", "http://127.0.0.1:1/conf cannot be reached"]);
+    silent.says(
+        1,
+        &["FINDING lmcache-conf-unreadable", "http://127.0.0.1:1/conf cannot be reached", "in the engine's log"],
+    );
+    silent.says(1, &["LMCache's server at http://127.0.0.1:1/conf: no configuration"]);
 }
 
 #[test]

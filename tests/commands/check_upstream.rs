@@ -98,7 +98,27 @@ fn what_is_no_answer_has_its_remedy() {
     tells(&closes, "upstream-closes-connection", &["closed the connection without an answer", "still up"]);
     closes.is_silent_about(&["https://"]);
     let smtp = on(|| vec![raw("220 smtp ready\r\n"), Step::Close]);
-    tells(&smtp.check(&[]), "upstream-wrong-endpoint", &["sent what is no HTTP response instead of metrics"]);
+    tells(
+        &smtp.check(&[]),
+        "upstream-wrong-endpoint",
+        &["sent what is no HTTP response.", "Something else than HTTP is spoken there"],
+    );
+    // A string of a protocol buffer in field 1, as the delimited form begins, however the page calls itself.
+    let buffer = b"\x10\x0a\x0evllm:num_reqs_x";
+    let protobuf =
+        ["Content-Type: application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"];
+    let said = Bench::new().upstream(move |_| vec![response("200 OK", &protobuf, buffer)]).check(&[]);
+    tells(&said, "upstream-encoding", &["sent a page in Protobuf, and was asked for text.", "heed the Accept header"]);
+    let said = Bench::new().upstream(move |_| vec![ok(buffer)]).check(&[]);
+    tells(
+        &said,
+        "upstream-wrong-endpoint",
+        &["sent binary data instead of metrics.", "taken its Content-Encoding header away"],
+    );
+    said.is_silent_about(&["text that holds no sample"]);
+    // A page of text that calls itself so is read.
+    let text = Bench::new().upstream(move |_| vec![response("200 OK", &protobuf, full())]);
+    text.check(&[]).says(0, &["No findings"]);
     let coded = on(|| vec![response("200 OK", &["Content-Encoding: br"], "x")]);
     tells(&coded.check(&[]), "upstream-encoding", &["whole and packed with gzip"]);
     tells(&Bench::serving("").check(&[]), "upstream-wrong-endpoint", &["sent an empty page", "--enable-metrics"]);
@@ -198,6 +218,7 @@ fn names_behind_a_prefix_are_told_with_the_prefix() {
         (colon.to_owned(), "ray_vllm:"),
         (include_str!("pages/ray-underscored.prom").to_owned(), "ray_vllm_"),
         (colon.replace("ray_vllm:", "kserve_vllm_"), "kserve_vllm_"),
+        (colon.replace("ray_vllm:", "vllm__"), "vllm__"),
         (capture("sglang-0.5.23-hicache").replace("sglang:", "edge_sglang:"), "edge_sglang:"),
     ] {
         let said = Bench::serving(page).check(&[]);
@@ -283,6 +304,126 @@ fn a_port_that_speaks_tls_and_closes_is_told_by_a_handshake() {
     // A healthcheck is told its own flag.
     let said = bench.run(&["healthcheck", "--url", &format!("http://{}", server.address)]);
     assert!(said.status == 1 && said.err.contains("speaks TLS: ask with --url https://"), "{}", said.err);
+}
+
+/// Runs `openssl` in the bench's folder, word by word.
+fn openssl(bench: &Bench, words: &str) {
+    let made = Command::new("openssl").args(words.split(' ')).current_dir(bench.at("")).output();
+    let made = made.expect("openssl can be started");
+    assert!(made.status.success(), "{words}: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// What makes a certificate in `NAME.pem` and its key in `NAME.key`: self-signed, or signed by another that was made so.
+fn certificate(bench: &Bench, name: &str, key: &str, signer: Option<&str>) -> (String, String) {
+    let signer = signer.map(|signer| format!(" -CA {signer}.pem -CAkey {signer}.key")).unwrap_or_default();
+    let may = if name == "leaf" {
+        "-addext basicConstraints=CA:FALSE -addext subjectAltName=IP:127.0.0.1"
+    } else {
+        "-days 30"
+    };
+    openssl(
+        bench,
+        &format!("req -x509 -newkey {key} -nodes -subj /CN={name} {may} -keyout {name}.key -out {name}.pem{signer}"),
+    );
+    let at = |ending: &str| bench.at(&format!("{name}.{ending}")).display().to_string();
+    (at("pem"), at("key"))
+}
+
+const P256: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
+const P521: &str = "ec -pkeyopt ec_paramgen_curve:P-521";
+
+#[test]
+fn a_server_that_wants_a_client_certificate_is_told_so_whatever_way_it_refuses() {
+    let bench = Bench::new();
+    let (file, key) = certificate(&bench, "leaf", P256, None);
+    let strict = ["-Verify", "1", "-verify_return_error"];
+    for version in ["-tls1_2", "-tls1_3"] {
+        let server = OpenSsl::start(&file, &key, &[&strict[..], &[version]].concat());
+        let said = bench.at_upstream(&format!("https://{}", server.address), &["--upstream.ca-file", &file]);
+        let words =
+            ["asks for a client certificate.", "Give it one with --upstream.cert-file and --upstream.key-file."];
+        tells(&said, "upstream-client-certificate", &words);
+        let shown = format!("--upstream.cert-file={file}");
+        let shown = ["--upstream.ca-file", &file, &shown, "--upstream.key-file", &key];
+        // Nobody whom that server trusts signed it.
+        let said = bench.at_upstream(&format!("https://{}", server.address), &shown);
+        tells(&said, "upstream-client-certificate", &["refuses the client certificate that it was shown"]);
+    }
+    // As nginx does, by words and by its own numbers.
+    for (status, title, words) in [
+        (
+            "400 Bad Request",
+            "No required SSL certificate was sent",
+            "asks for a client certificate: it answered with status",
+        ),
+        (
+            "400 Bad Request",
+            "The SSL certificate error",
+            "refuses the client certificate that it was shown: it answered",
+        ),
+        ("496 ", "", "asks for a client certificate: it answered with status 496"),
+        ("495 ", "", "refuses the client certificate that it was shown: it answered with status 495"),
+    ] {
+        let page = format!("<html>\r\n<head><title>400 {title}</title></head>\r\n<body>\r\n");
+        let nginx = Bench::new().upstream(move |_| vec![response(status, &[], &page)]);
+        tells(&nginx.check(&[]), "upstream-client-certificate", &[words, "--upstream.cert-file"]);
+    }
+    let nginx = Bench::new().upstream(|_| vec![response("497 ", &[], "")]);
+    tells(&nginx.check(&[]), "upstream-wrong-scheme", &["Write https:// in place of http://"]);
+}
+
+#[test]
+fn a_key_that_cannot_be_verified_with_is_told_by_its_kind() {
+    let bench = Bench::new();
+    let weak = ["-cipher", "DEFAULT@SECLEVEL=0"];
+    let ask = |server: &OpenSsl, words: &[&str]| bench.at_upstream(&format!("https://{}", server.address), words);
+    let remedy = "a key of RSA with 2048 to 8192 bits, of ECDSA on P-256 or P-384, or of Ed25519.";
+    for (key, kind) in [(P521, "ECDSA on P-521"), ("rsa:1024", "RSA of 1024 bits")] {
+        // The certificate itself is named, then an authority.
+        let (file, own) = certificate(&bench, "leaf", key, None);
+        let server = OpenSsl::start(&file, &own, &weak);
+        let said = ask(&server, &["--upstream.ca-file", &file]);
+        tells(&said, "upstream-certificate-unusable", &[&format!("cannot verify with ({kind})"), remedy]);
+        // Nothing is verified then, so any key will do: what comes is HTML.
+        let said = ask(&server, &["--upstream.insecure-skip-verify"]);
+        tells(&said, "upstream-wrong-endpoint", &["sent HTML instead of metrics"]);
+        let (authority, _) = certificate(&bench, "root", key, None);
+        let (file, own) = certificate(&bench, "leaf", P256, Some("root"));
+        let server = OpenSsl::start(&file, &own, &[]);
+        let said = ask(&server, &["--upstream.ca-file", &authority]);
+        tells(&said, "upstream-certificate-unusable", &[&format!("cannot verify with ({kind})"), remedy]);
+    }
+    // A refusal for another cause names no client certificate: the server asked for none.
+    let (file, key) = certificate(&bench, "leaf", "rsa:2048", None);
+    let server = OpenSsl::start(&file, &key, &["-tls1_2", "-cipher", "AES256-GCM-SHA384"]);
+    let said = ask(&server, &["--upstream.ca-file", &file]);
+    tells(
+        &said,
+        "upstream-tls-failed",
+        &["no cipher, or no kind of certificate key, is common", "without forward secrecy"],
+    );
+    said.is_silent_about(&["client certificate"]);
+}
+
+#[test]
+fn a_chain_with_a_gap_is_told_as_one() {
+    let bench = Bench::new();
+    let (root, _) = certificate(&bench, "root", P256, None);
+    let (between, _) = certificate(&bench, "between", P256, Some("root"));
+    let (file, key) = certificate(&bench, "leaf", P256, Some("between"));
+    let ask = |server: &OpenSsl, ca: &str| {
+        bench.at_upstream(&format!("https://{}", server.address), &["--upstream.ca-file", ca])
+    };
+    let gap = OpenSsl::start(&file, &key, &[]);
+    let words =
+        ["the server may leave out a certificate between the two: let it send its whole chain, or put that one into"];
+    tells(&ask(&gap, &root), "upstream-certificate-untrusted", &words);
+    // Both of what is said to do helps.
+    let html = ["sent HTML instead of metrics"];
+    tells(&ask(&OpenSsl::start(&file, &key, &["-cert_chain", &between]), &root), "upstream-wrong-endpoint", &html);
+    let both = [&root, &between].map(|file| std::fs::read_to_string(file).unwrap()).concat();
+    std::fs::write(bench.at("both.pem"), both).unwrap();
+    tells(&ask(&gap, &bench.at("both.pem").display().to_string()), "upstream-wrong-endpoint", &html);
 }
 
 /// `openssl s_server`.

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::PAGE;
-use crate::support::exporter::{command, run};
+use crate::support::exporter::{command, field, run};
 use crate::support::upstream::{Upstream, ok};
 use crate::trust::{Authority, meaning, start};
 
@@ -158,6 +158,8 @@ fn without_verification_anybody_is_believed_and_it_is_said() {
     let said = exporter.log().into_iter().filter(|line| line.contains("--upstream.insecure-skip-verify"));
     let said: Vec<String> = said.collect();
     assert!(said.len() == 1 && said[0].to_ascii_lowercase().contains("warn"), "{said:?}");
+    assert_eq!(field(&said[0], "notice"), Some("upstream-insecure-skip-verify"));
+    assert!(said[0].contains("upstream=main") && said[0].contains(&upstream.address.to_string()), "{said:?}");
     let debug = exporter.get("/debug").body;
     assert!(debug.contains("\n  trust    none: its certificate is not verified"), "{debug}");
     let notice = r#"kvtier_notice_active{id="upstream-insecure-skip-verify",upstream="main"} 1"#;

@@ -8,7 +8,8 @@ use crate::strict;
 use crate::support::client::{get_aside, get_with};
 use crate::support::exporter::{Exporter, command, field};
 use crate::support::until;
-use crate::support::upstream::{Gate, Step, Upstream, ok};
+use crate::support::upstream::{Gate, Step, Upstream, ok, response};
+use crate::trust::Authority;
 
 /// What vLLM's page and those of other Python servers have in common, and one family of its own.
 const MAIN: &str = "\
@@ -281,4 +282,47 @@ fn an_extra_that_hangs_lets_nobody_gather_pages_of_the_others() {
     let fetched = main.requests().len() - asked;
     assert!(fetched <= 4, "{fetched} pages");
     assert!(exporter.peak() - before < 16 << 20, "{} bytes", exporter.peak() - before);
+}
+
+/// What log, `/debug` and `/api/status` tell an operator to do about an extra is what can be done about an extra.
+#[test]
+fn a_failing_extra_is_told_with_remedies_of_an_extra() {
+    let (main, authority) = (Upstream::start(|_| vec![ok(MAIN)]), Authority::new());
+    let answers = |status: &'static str| Upstream::start(move |_| vec![response(status, &[], "")]);
+    let tls = |name: &str| Upstream::start_tls(authority.server(name), |_| vec![ok(EXTRA)]);
+    let (closed, forbidden, absent, blank) =
+        (answers("401 Unauthorized"), answers("403 Forbidden"), answers("404 Not Found"), answers("200 OK"));
+    let (misnamed, secret) = (tls("gpu-9.internal"), tls("127.0.0.1"));
+    let picky = authority.server_for("127.0.0.1", Some(&authority));
+    let picky = Upstream::start_tls(picky, |_| vec![ok(EXTRA)]);
+    let extras = [
+        ("closed", closed.url(), "Extras are sent no credentials"),
+        ("forbidden", forbidden.url(), "Extras are sent no credentials"),
+        ("absent", absent.url(), "Give the address of its metrics after --upstream.extra"),
+        ("blank", blank.url(), "Give the address of its metrics after --upstream.extra"),
+        ("misnamed", format!("https://{}", misnamed.address), "--upstream.server-name is the main upstream's alone"),
+        ("secret", secret.url(), "Write https:// in place of http:// after --upstream.extra"),
+        ("picky", format!("https://{}", picky.address), "Extras are shown no client certificate"),
+    ];
+    let given: Vec<String> = extras.iter().map(|(name, url, _)| format!("--upstream.extra={name}={url}")).collect();
+    let ca = format!("--upstream.ca-file={}", authority.file().display());
+    let flags: Vec<&str> = given.iter().chain([&ca]).map(String::as_str).collect();
+    let exporter = Exporter::start(&main.url(), &flags);
+    exporter.metrics();
+    let (debug, status, log) = (exporter.get("/debug").body, exporter.get("/api/status").body, exporter.log());
+    let lines = |from: &[&str], with: &str| -> String {
+        from.iter().filter(|line| line.contains(with)).map(|line| line.to_string() + "\n").collect()
+    };
+    let debug = lines(&debug.lines().collect::<Vec<_>>(), "  meaning  the upstream");
+    let log = lines(&log.iter().map(String::as_str).collect::<Vec<_>>(), "msg=\"the upstream");
+    // What comes after the upstreams tells of the main page.
+    let status = status.split("\"notices\"").next().unwrap().to_owned();
+    for text in [debug, log, status] {
+        for (name, _, remedy) in &extras {
+            assert!(text.contains(remedy), "{name}: {text}");
+        }
+        for of_main in ["bearer-token-file", "cert-file", "--enable-metrics", "the engine"] {
+            assert!(!text.contains(of_main), "{of_main}: {text}");
+        }
+    }
 }

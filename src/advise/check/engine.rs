@@ -40,6 +40,9 @@ const SERVERS: [(&str, &str); 12] = [
     ("ray_", "Ray"),
 ];
 
+/// What ends a word of a name.
+const SIGNS: [char; 2] = [':', '_'];
+
 /// What every Python server of HTTP shows.
 const PYTHON: [&str; 3] = ["python_", "process_", "http_"];
 
@@ -53,7 +56,11 @@ pub(super) fn no_engine(facts: &Facts<'_>) -> Vec<Finding> {
         .engines
         .iter()
         .any(|engine| engine.prompt_total.is_some() || engine.external_queries.is_some() || !engine.doubts.is_empty());
-    let vllm = names.iter().filter(|name| name.starts_with("vllm:") || name.starts_with("vllm_")).count();
+    // With more than one sign behind it the word is a prefix that somebody made of it.
+    let is_of_vllm = |name: &&String| {
+        name.strip_prefix("vllm").is_some_and(|rest| rest.len() - rest.trim_start_matches(SIGNS).len() == 1)
+    };
+    let vllm = names.iter().filter(is_of_vllm).count();
     let of_lmcache = names.iter().filter(|name| is_of_lmcache(name)).count();
     match snapshot.engine_kind {
         Some("vllm") if counts_tokens => Vec::new(),
@@ -111,11 +118,12 @@ fn renamed(serves: &str, names: &BTreeSet<String>) -> Option<Finding> {
     ))
 }
 
-/// What stands before the known part of a name: `ray_vllm_` of `ray_vllm_num_requests_running`.
+/// What stands before the known part of a name: `ray_vllm_` of `ray_vllm_num_requests_running`, `vllm__` where a colon became two
+/// signs.
 fn prefix_of(name: &str) -> Option<&str> {
     ["vllm", "sglang", "lmcache"].into_iter().find_map(|word| {
         let at = name.find(word)?;
-        let rest = name[at + word.len()..].strip_prefix([':', '_'])?;
+        let rest = name[at + word.len()..].strip_prefix(SIGNS)?.trim_start_matches(SIGNS);
         let known = format!("{word}:{rest}");
         let is_known = [&dialect::NAMES, &serving::NAMES].iter().any(|names| names.id(&known).is_some());
         is_known.then(|| &name[..name.len() - rest.len()])
@@ -170,6 +178,7 @@ mod tests {
     fn a_prefix_ends_where_the_known_part_of_a_name_begins() {
         assert_eq!(prefix_of("ray_vllm_num_requests_running"), Some("ray_vllm_"));
         assert_eq!(prefix_of("kserve_vllm:prompt_tokens_total"), Some("kserve_vllm:"));
+        assert_eq!(prefix_of("vllm__prompt_tokens_total"), Some("vllm__"));
         assert_eq!(prefix_of("edge_sglang_num_running_reqs"), Some("edge_sglang_"));
         for none in ["ray_node_gram_used", "vllm_by_somebody_else", "vllm", "my_vllm_up"] {
             assert_eq!(prefix_of(none), None, "{none}");

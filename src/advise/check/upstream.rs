@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::advise::Finding;
 use crate::advise::words::many;
-use crate::upstream::{TlsFault, Unreached, UpstreamError};
+use crate::upstream::{Role, TlsFault, Unreached, UpstreamError};
 
 /// A further upstream that was given.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(super) fn unreadable(facts: &Facts<'_>) -> Vec<Finding> {
     let main = facts.page.as_ref().err().map(|error| {
         let why =
             "Without the engine's page nothing is known of its tier: no fill, no speeds, no share of prefill saved.";
-        Finding::new(id(error), seen(facts.upstream, error), why, remedy(error))
+        Finding::new(id(error), seen(facts.upstream, error), why, of_main(error))
     });
     main.into_iter().chain(facts.extras.iter().filter_map(extra)).collect()
 }
@@ -40,7 +40,7 @@ pub(super) fn unreadable(facts: &Facts<'_>) -> Vec<Finding> {
 fn extra(extra: &Extra) -> Option<Finding> {
     let error = extra.page.as_ref().err()?;
     let why = "Its families are missing behind the engine's page, and what they tell of a tier with them.";
-    Some(Finding::new(id(error), seen(&extra.shown(), error), why, remedy_of_extra(error)))
+    Some(Finding::new(id(error), seen(&extra.shown(), error), why, of_extra(error)))
 }
 
 /// An extra of which every family is left out.
@@ -65,74 +65,39 @@ impl Extra {
     }
 }
 
-/// An extra may be any server, has an address of its own and is shown no credentials.
-fn remedy_of_extra(error: &UpstreamError) -> String {
-    let own = match error {
-        UpstreamError::Auth { .. } => "Extras are sent no credentials: let this one serve its metrics without.",
-        UpstreamError::Tls(TlsFault::WantsCertificate | TlsFault::RefusesCertificate) => {
-            "Extras are shown no client certificate: let this one serve its metrics without."
-        }
-        UpstreamError::Tls(TlsFault::Refused) => {
-            "Look into the server's log. It may want a client certificate, which extras are not shown, or allow only ciphers \
-             without forward secrecy."
-        }
-        UpstreamError::Tls(TlsFault::WrongName { .. } | TlsFault::NoSuchName(_)) => {
-            "Give an address with one of its names after --upstream.extra: --upstream.server-name is the main upstream's alone."
-        }
-        UpstreamError::Connect(Unreached::Refused) => {
-            "Is it up, and is this its address? Or leave --upstream.extra out."
-        }
-        UpstreamError::Content(_)
-        | UpstreamError::Empty
-        | UpstreamError::Status { code: 400..=428 | 430..=499, .. }
-            if !error.speaks_tls() =>
-        {
-            "Give the address of its metrics after --upstream.extra, with its port and path, such as \
-             lmcache=127.0.0.1:6999/metrics. Or leave this extra out."
-        }
-        UpstreamError::Status { code: 502..=504, .. } => {
-            "What stands before it has nothing behind it that serves, or it is still starting: look there first."
-        }
-        _ => "",
-    };
-    if !own.is_empty() {
-        return own.to_owned();
-    }
-    let names = [
-        ("after --upstream", "after --upstream.extra"),
-        ("before the engine", "before it"),
-        ("the engine", "the server"),
-    ];
-    names
-        .iter()
-        .fold(remedy(error), |text, (of_main, of_extra)| text.replace(of_main, of_extra))
-        .replace("An engine", "A server")
-}
-
 fn seen(address: &str, error: &UpstreamError) -> String {
     let wrote = error.excerpt().map(|text| format!(" It wrote {text:?}.")).unwrap_or_default();
     format!("{address} {}.{wrote}", error.seen())
 }
 
-fn remedy(error: &UpstreamError) -> String {
+fn of_extra(error: &UpstreamError) -> String {
+    ended(&error.remedy(Role::Extra))
+}
+
+fn of_main(error: &UpstreamError) -> String {
     let elsewhere = match error {
         UpstreamError::Connect(Unreached::Refused) => {
             " If it serves elsewhere, give its own metrics page with --upstream, such as http://127.0.0.1:8000/metrics."
         }
-        UpstreamError::Content(_) => {
+        UpstreamError::Content(_) | UpstreamError::NotHttp => {
             " Give the engine's own metrics page with --upstream, such as http://127.0.0.1:8000/metrics. vLLM serves it on \
              its API port; SGLang only with --enable-metrics."
         }
         _ => "",
     };
-    let remedy = error.remedy();
-    let stop = if remedy.ends_with(['?', '.', '…']) { "" } else { "." };
-    format!("{remedy}{stop}{elsewhere}")
+    ended(&error.remedy(Role::Main)) + elsewhere
+}
+
+/// With a full stop, unless it ends without.
+fn ended(remedy: &str) -> String {
+    let stop = if remedy.ends_with(['?', '…']) { "" } else { "." };
+    format!("{remedy}{stop}")
 }
 
 fn id(error: &UpstreamError) -> &'static str {
     match error {
         error if error.speaks_tls() => "upstream-wrong-scheme",
+        error if error.client_certificate().is_some() => "upstream-client-certificate",
         UpstreamError::SpeaksTls | UpstreamError::Tls(TlsFault::Plain) => "upstream-wrong-scheme",
         UpstreamError::Tls(fault) => of_tls(fault),
         UpstreamError::Connect(why) => of_connect(why),
@@ -146,9 +111,11 @@ fn id(error: &UpstreamError) -> &'static str {
         UpstreamError::Redirect(_) => "upstream-redirects",
         UpstreamError::TooLarge { .. } | UpstreamError::HeadTooLarge => "upstream-too-large",
         UpstreamError::Truncated(_) | UpstreamError::Unended { .. } => "upstream-truncated",
-        UpstreamError::Encoding(_) | UpstreamError::Chunks(_) => "upstream-encoding",
+        UpstreamError::Encoding(_) | UpstreamError::Chunks(_) | UpstreamError::Protobuf => "upstream-encoding",
         UpstreamError::PackedUnsaid(_) => "upstream-packed-unsaid",
-        UpstreamError::Content(_) | UpstreamError::Empty => "upstream-wrong-endpoint",
+        UpstreamError::Content(_) | UpstreamError::Binary | UpstreamError::NotHttp | UpstreamError::Empty => {
+            "upstream-wrong-endpoint"
+        }
         UpstreamError::Broke => "upstream-page-breaks-exporter",
     }
 }
@@ -178,8 +145,7 @@ fn of_tls(fault: &TlsFault) -> &'static str {
         TlsFault::Expired(_) => "upstream-certificate-expired",
         TlsFault::NotYetValid(_) => "upstream-certificate-not-yet-valid",
         TlsFault::WrongName { .. } | TlsFault::Nameless | TlsFault::NoSuchName(_) => "upstream-certificate-name",
-        TlsFault::Unusable(_) => "upstream-certificate-unusable",
-        TlsFault::WantsCertificate | TlsFault::RefusesCertificate => "upstream-client-certificate",
+        TlsFault::Unusable(_) | TlsFault::Key(_) => "upstream-certificate-unusable",
         TlsFault::Version => "upstream-tls-version",
         _ => "upstream-tls-failed",
     }
@@ -202,69 +168,12 @@ pub(super) fn idle_skip_verify(facts: &Facts<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::race::Unresolved;
-    use std::time::Duration;
-
-    fn all() -> Vec<UpstreamError> {
-        let tls = [
-            TlsFault::Untrusted,
-            TlsFault::Expired(None),
-            TlsFault::NotYetValid(None),
-            TlsFault::WrongName { wanted: "a".into(), presented: vec!["b".into()] },
-            TlsFault::Nameless,
-            TlsFault::NoSuchName("a b".into()),
-            TlsFault::Unusable("x"),
-            TlsFault::WantsCertificate,
-            TlsFault::RefusesCertificate,
-            TlsFault::Version,
-            TlsFault::Refused,
-            TlsFault::Closed,
-            TlsFault::Broke("x".into()),
-            TlsFault::Protocol,
-            TlsFault::Plain,
-        ];
-        let statuses = [400, 404, 429, 500, 503].map(|code| UpstreamError::Status { code, excerpt: String::new() });
-        let connects = [
-            Unreached::Name(Unresolved::Unknown("x".into())),
-            Unreached::Name(Unresolved::NoAnswer("x".into())),
-            Unreached::Refused,
-            Unreached::NoRoute("x".into()),
-            Unreached::TimedOut,
-            Unreached::Forbidden,
-            Unreached::NoSocket,
-            Unreached::IdleSocket,
-            Unreached::ForbiddenSocket,
-            Unreached::Other("x".into()),
-        ];
-        let others = [
-            UpstreamError::Reset("x".into()),
-            UpstreamError::SpeaksTls,
-            UpstreamError::Timeout(Duration::from_secs(1)),
-            UpstreamError::Unfinished { limit: Duration::from_secs(1), bytes: 1 },
-            UpstreamError::Unworked(Duration::from_secs(1)),
-            UpstreamError::Chunks(1),
-            UpstreamError::Redirect("x".into()),
-            UpstreamError::TooLarge { part: "body", limit: 1 },
-            UpstreamError::HeadTooLarge,
-            UpstreamError::Unended { bytes: 1, lacks: "an end" },
-            UpstreamError::Truncated(1),
-            UpstreamError::Encoding("x".into()),
-            UpstreamError::PackedUnsaid("gzip"),
-            UpstreamError::Content("HTML".into()),
-            UpstreamError::Empty,
-            UpstreamError::Auth { code: 401, excerpt: String::new() },
-            UpstreamError::Auth { code: 403, excerpt: String::new() },
-            UpstreamError::Secret("x".into()),
-            UpstreamError::Broke,
-        ];
-        let connects = connects.map(UpstreamError::Connect);
-        tls.map(UpstreamError::Tls).into_iter().chain(statuses).chain(connects).chain(others).collect()
-    }
+    use crate::upstream::every;
 
     /// No two causes are told to do the same, but for the two sides of one (a port that speaks plain HTTP and tells or closes).
     #[test]
     fn each_cause_has_a_remedy_of_its_own() {
-        let mut remedies: Vec<String> = all().iter().map(remedy).collect();
+        let mut remedies: Vec<String> = every::failure().iter().map(of_main).collect();
         let before = remedies.len();
         remedies.sort();
         remedies.dedup();
@@ -272,30 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn the_remedy_of_an_extra_speaks_of_no_engine_and_of_no_flag_of_the_main_upstream() {
-        let flags = ["--upstream ", "--upstream,", "--upstream.", "bearer-token", "basic-auth", "cert-file"];
-        let allowed = [
-            "--upstream.extra",
-            "--upstream.ca-file",
-            "--upstream.timeout",
-            "--upstream.max-bytes",
-            "--upstream.min-interval",
-        ];
-        let own = "--upstream.server-name is the main upstream's alone";
-        for error in all().iter().filter(|error| !matches!(error, UpstreamError::Secret(_))) {
-            let text = remedy_of_extra(error);
-            let rest = allowed.iter().chain([&own]).fold(text.clone(), |text, flag| text.replace(flag, ""));
-            assert!(!rest.contains("engine") && !flags.iter().any(|flag| rest.contains(flag)), "{error:?}: {text}");
-            assert!(text.ends_with(['.', '?', '…']) && !text.contains(".."), "{error:?}: {text}");
-        }
-    }
-
-    #[test]
     fn a_sentence_ends_once_and_is_no_debug_text() {
-        for error in all() {
-            let text = format!("{} {}", seen("http://h", &error), remedy(&error));
-            assert!(!text.contains("..") && !text.contains("?.") && !text.contains("  "), "{text}");
-            assert!(!text.contains("Err") && !text.contains('{') && !text.contains("Invalid"), "{text}");
+        for error in every::failure() {
+            for remedy in [of_main(&error), of_extra(&error)] {
+                let text = format!("{} {remedy}", seen("http://h", &error));
+                assert!(!text.contains("..") && !text.contains("?.") && !text.contains("  "), "{text}");
+                assert!(!text.contains("Err") && !text.contains('{') && !text.contains("Invalid"), "{text}");
+                assert!(text.ends_with(['.', '?', '…']), "{text}");
+            }
         }
     }
 }
