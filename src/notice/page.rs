@@ -2,14 +2,14 @@
 
 use super::kinds::{
     DROPPED_LINES, GAUGE_NOT_CORRECTED, IDENTITY_UNCERTAIN, SERVED_BY_NO_TIER, SHM_WRONG_MOUNT, TIER_SIZE_MISMATCH,
-    TIER_SIZE_UNUSED, TIER_WITHOUT_METRICS, UNKNOWN_ENGINE, VALUE_WITHHELD,
+    TIER_SIZE_UNUSED, TIER_WITHOUT_METRICS, UNKNOWN_ENGINE, UPSTREAM_IS_EXPORTER, VALUE_WITHHELD,
 };
 use super::spelling::{Spelling, Via};
 use super::{Kind, Notice};
 use crate::advise::words::{counted, many, size};
 use crate::bound::{DOUBTFUL, IMPOSSIBLE, Resolved, ResolvedTier, SHARED};
-use crate::correct::{Corrected, NO_SHARE};
-use crate::exposition::{Counts, LineNote};
+use crate::correct::{CORRECTED, Corrected, NO_SHARE};
+use crate::exposition::{Counts, LineNote, Through};
 use crate::model::{Engine, Medium, SizeSource, Snapshot, Tier};
 use crate::settings::{HostFacts, LiveTierFile, Settings, SharedMemory};
 use crate::share::Withheld;
@@ -100,6 +100,18 @@ pub fn of_lines(upstream: &str, counts: &Counts, notes: &[LineNote]) -> Option<N
     )
 }
 
+/// What the way of a page gives to tell: another exporter of this kind stood before this one.
+pub fn of_way(upstream: &str, through: Through) -> Option<Notice> {
+    let detail = match through {
+        Through::None => return None,
+        Through::Exporter => "its page has kvtier_ families of another exporter, and the engine's gauge as it came",
+        Through::Corrected => {
+            "its page has kvtier_ families of another exporter, and kvtier_correction_active is 1 there: the engine's own gauge is not on it"
+        }
+    };
+    Some(Notice::new(&UPSTREAM_IS_EXPORTER, upstream, detail))
+}
+
 /// What the dialects met and could not read as it stands.
 fn met_by_dialects(facts: &Facts<'_>) -> Vec<Notice> {
     let notes = facts.snapshot.notes.iter();
@@ -108,10 +120,10 @@ fn met_by_dialects(facts: &Facts<'_>) -> Vec<Notice> {
         .collect()
 }
 
-/// A gauge that stays misleading although corrections are on.
+/// A gauge that stays misleading although corrections are on. One that came corrected does not mislead.
 fn gauges_not_corrected(facts: &Facts<'_>) -> Vec<Notice> {
     let left = facts.corrected.iter().filter(|_| facts.settings.correct);
-    let left = left.filter_map(|one| Some((one, one.after.err()?)));
+    let left = left.filter_map(|one| Some((one, one.after.err().filter(|why| *why != CORRECTED)?)));
     let text = |(one, why): (&Corrected, &str)| format!("{} of engine {}: {why}", one.family, one.engine);
     left.map(|one| facts.notice(&GAUGE_NOT_CORRECTED, text(one)).after(cause(one.1))).collect()
 }
