@@ -6,8 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 
-use super::verify::is_an_authoritys;
+use super::verify::{is_an_authoritys, refused_version};
 use crate::plain;
+use crate::x509::Earlier;
 
 /// Why there is no TLS connection. Its text follows "failed the TLS handshake: ".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum TlsFault {
     /// The certificate cannot be read, or is not meant for a server.
     #[error("its certificate is no certificate of a server: {0}")]
     Unusable(&'static str),
+    /// The certificate is of an earlier version than can be used.
+    #[error("its certificate is {0}")]
+    Earlier(Earlier),
     /// The server wants a certificate of ours.
     #[error("it asks for a client certificate")]
     WantsCertificate,
@@ -104,6 +108,9 @@ impl TlsFault {
     }
 
     fn of_certificate(error: &CertificateError) -> TlsFault {
+        if let Some(earlier) = refused_version(error) {
+            return TlsFault::Earlier(earlier);
+        }
         match error {
             CertificateError::ExpiredContext { not_after, .. } => TlsFault::Expired(Some(date(not_after.as_secs()))),
             CertificateError::Expired => TlsFault::Expired(None),
@@ -167,6 +174,7 @@ impl TlsFault {
             }
             TlsFault::NoSuchName(_) => "Say which name the certificate has with --upstream.server-name",
             TlsFault::Unusable(_) => "Give the server a certificate that is made for servers",
+            TlsFault::Earlier(_) => "Give the server a certificate of version 3 that names it in its subjectAltName",
             TlsFault::WantsCertificate => "Give it one with --upstream.cert-file and --upstream.key-file",
             TlsFault::RefusesCertificate => {
                 "Look into the server's log, and compare --upstream.cert-file with the authorities that the server takes"
