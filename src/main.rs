@@ -105,7 +105,9 @@ async fn open(cli: &Cli, upstream: Options) -> Result<Opened> {
     let web = web.context(late)??;
     let listeners = server::bind(&cli.web.listen).await?;
     let (main, extras) = (Client::open(upstream).await?, Client::open_all(cli.upstream.extras()).await?);
-    main.learn().await;
+    if let Err(unknown) = main.learn().await {
+        tracing::warn!("at the start the upstream {unknown}; everything else is served");
+    }
     Ok(Opened { web, listeners, main, extras })
 }
 
@@ -138,9 +140,10 @@ async fn serve(
             "--upstream.insecure-skip-verify: no certificate of an https upstream is verified, so whoever stands between can \
              read and change every page; name the certificate or its authority with --upstream.ca-file instead"
         );
-    } else if cli.upstream.insecure_skip_verify {
+    }
+    for flag in cli.upstream.idle() {
         tracing::warn!(
-            "--upstream.insecure-skip-verify does nothing: no upstream has an https address; leave the flag out"
+            "{flag}: this does nothing, since no upstream that it is about has an https address; leave it out, or write https://"
         );
     }
     let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;

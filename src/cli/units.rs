@@ -150,7 +150,8 @@ impl Listen {
     pub fn parse(text: &str) -> Result<Listen, String> {
         let text = text.trim();
         if let Some((_, rest)) = text.split_once("://") {
-            let place = rest.split('/').next().unwrap_or_default();
+            let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
             return Err(format!("a listener has no URL: write host and port alone, {place}"));
         }
         let Some((host, port)) = text.rsplit_once(':') else {

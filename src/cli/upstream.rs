@@ -162,6 +162,20 @@ impl Upstream {
         ))
     }
 
+    /// Flags about TLS that do nothing, since nobody is asked with TLS whom they are about.
+    pub fn idle(&self) -> Vec<&'static str> {
+        let is_tls = |address: &Address| matches!(address.endpoint, Endpoint::Tcp { tls: true, .. });
+        let main = is_tls(&self.address);
+        let any = main || self.extras.iter().any(|extra| is_tls(&extra.address));
+        let flags = [
+            ("--upstream.insecure-skip-verify", self.insecure_skip_verify, any),
+            ("--upstream.ca-file", self.ca_file.is_some(), any),
+            ("--upstream.cert-file and --upstream.key-file", self.cert_file.is_some(), main),
+            ("--upstream.server-name", self.server_name.is_some(), main),
+        ];
+        flags.into_iter().filter(|(_, given, used)| *given && !used).map(|(flag, ..)| flag).collect()
+    }
+
     /// An upstream that is this exporter's own listener. The demo has a main upstream of its own.
     pub(super) fn of_itself(&self, listen: &[Listen], is_demo: bool) -> Option<String> {
         let main = (!is_demo).then(|| ("--upstream", &self.address));

@@ -147,6 +147,7 @@ impl Target {
             (Some(Change::Down), Some(error)) => {
                 tracing::warn!(upstream, %url, reason = error.reason(), body = error.excerpt(), "the upstream {error}");
             }
+            (Some(Change::Up { failed: 0 }), _) => tracing::info!(upstream, %url, "the upstream answers"),
             (Some(Change::Up { failed }), _) => tracing::info!(upstream, %url, failed, "the upstream answers"),
             (_, Some(error)) => tracing::debug!(upstream, %url, reason = error.reason(), "the upstream {error}"),
             (None | Some(Change::Down), None) => {}
