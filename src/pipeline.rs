@@ -17,7 +17,7 @@ use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
 use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, Through, has_sample, named_lines};
 use crate::family::Family;
-use crate::model::{Engine, EngineId, Medium, Snapshot};
+use crate::model::{DECLARED_ALONE, Engine, EngineId, Medium, Snapshot};
 use crate::notice::spelling::{Spelling, Via};
 use crate::notice::{self, Notice};
 use crate::settings::{HostFacts, Settings};
@@ -310,7 +310,7 @@ fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Sn
         for engine in engines {
             let is_its = |server: &&mut Engine| server.tier(name).is_some() && engine.id.has(&server.id.labels);
             if engine.tier(name).is_none() && !servers.iter().any(is_its) {
-                engine.tier_or_insert(name, *medium, "unknown");
+                engine.tier_or_insert(name, *medium, DECLARED_ALONE);
             }
         }
     }

@@ -361,6 +361,26 @@ fn what_is_told_of_an_engine_names_its_model() {
 }
 
 #[test]
+fn a_size_of_a_tier_of_lmcaches_is_told_of_where_no_page_shows_lmcache() {
+    let sized = |page: &Page, tier: &str| {
+        let sized = run_with(page, |settings, _| settings.tier_sizes = [(tier.to_owned(), 3 * GIB)].into());
+        (ids(&sized.outcome.notices), sized)
+    };
+    let without = Page::vllm().sample("vllm:prompt_tokens_total", "", "1");
+    for tier in ["lmcache_disk", "lmcache_cpu"] {
+        let (told, sized) = sized(&without, tier);
+        assert_eq!(told, ["tier-size-unused"], "{tier}");
+        assert!(sized.warnings[0].contains("no page shows LMCache so far"), "{}", sized.warnings[0]);
+        assert_eq!(sized.values("kvtier_tier_size_bytes"), [3221225472.0]);
+    }
+    assert_eq!(sized(&without, "foo").0, ["tier-size-unused"]);
+    // A RAM tier has a notice of its own, and LMCache's own page shows its disk.
+    assert_eq!(sized(&without, "ram").0, ["tier-without-transfer-metrics"]);
+    let lmcache = include_str!("fixtures/lmcache-0.5.6-real-storage-1-partial/page.prom");
+    assert_eq!(sized(&Page::new().text(lmcache), "lmcache_disk").0, [""; 0]);
+}
+
+#[test]
 fn notices_of_pages_in_words_are_those_of_the_explanation_too() {
     let text = explain(&[source("main", SHARED_STORAGE)], &Settings::default(), &HostFacts::default());
     assert!(text.contains("noted: transfer_type \"GPU_to_SHARED_STORAGE\""), "{text}");

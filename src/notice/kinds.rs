@@ -97,7 +97,7 @@ pub const GAUGE_NOT_CORRECTED: Kind = Kind {
 pub const TIER_SIZE_UNUSED: Kind = Kind {
     id: "tier-size-unused",
     what: "--tier.size names a tier that no engine shows.",
-    why: "The size is not used. The tier may have another name, or it did not start.",
+    why: "Nothing but this size is known of such a tier, so it has no fill. It may have another name, or it did not start.",
     action: "Compare the name with the tier label of kvtier_tier_info, and the engine's log with its configuration.",
     check: InCheck::AsItIs(Finding),
 };

@@ -10,7 +10,7 @@ use crate::advise::words::{counted, many, size};
 use crate::bound::{DOUBTFUL, IMPOSSIBLE, Resolved, ResolvedTier, SHARED};
 use crate::correct::{CORRECTED, Corrected, NO_SHARE};
 use crate::exposition::{Counts, LineNote, Through};
-use crate::model::{Engine, Medium, SizeSource, Snapshot, Tier};
+use crate::model::{DECLARED_ALONE, Engine, Medium, SizeSource, Snapshot, Tier};
 use crate::settings::{HostFacts, LiveTierFile, Settings, SharedMemory};
 use crate::share::Withheld;
 
@@ -152,12 +152,25 @@ fn values_withheld(facts: &Facts<'_>) -> Vec<Notice> {
         .collect()
 }
 
-/// A declared size that belongs to no tier. Without any engine that is not known.
+/// A declared size that belongs to no tier, or to one that is there since it was declared: of LMCache's the pages show nothing
+/// then. A RAM tier of that kind is told of as one without metrics. Without any engine that is not known.
 fn sizes_unused(facts: &Facts<'_>) -> Vec<Notice> {
-    let known = |name: &str| facts.engines.iter().any(|engine| engine.tiers.iter().any(|tier| tier.tier.name == name));
-    let unfit = facts.settings.tier_sizes.keys().filter(|name| !facts.engines.is_empty() && !known(name));
-    let text = |name: &String| format!("--tier.size names tier {name:?}, and no engine shows one of that name so far");
-    unfit.map(|name| facts.notice(&TIER_SIZE_UNUSED, text(name))).collect()
+    let of_name = |name: &str| tiers(facts).map(|(_, tier)| tier.tier).filter(|tier| tier.name == name).collect();
+    let told = facts.settings.tier_sizes.keys().filter_map(|name| {
+        let named: Vec<&Tier> = of_name(name);
+        if named.is_empty() {
+            let text = format!("--tier.size names tier {name:?}, and no engine shows one of that name so far");
+            return Some(facts.notice(&TIER_SIZE_UNUSED, text));
+        }
+        let is_silent = name != "ram" && named.iter().all(|tier| tier.connector == DECLARED_ALONE);
+        let text = || {
+            format!(
+                "--tier.size names tier {name:?}, and no page shows LMCache so far: all there is of it is that size"
+            )
+        };
+        is_silent.then(|| facts.notice(&TIER_SIZE_UNUSED, text()).after(Some("lmcache-metrics-missing")))
+    });
+    told.filter(|_| !facts.engines.is_empty()).collect()
 }
 
 /// Two sizes of one tier.
