@@ -12,6 +12,7 @@ use kvtier_exporter::events::{self, Events};
 use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
+use kvtier_exporter::settings::Settings;
 use kvtier_exporter::upstream::{Address, Client, Options};
 use kvtier_exporter::web::{Keeper, Limits, Names};
 use kvtier_exporter::{commands, demo, files, healthcheck, log, own, plain, redact};
@@ -111,6 +112,13 @@ async fn open(cli: &Cli, upstream: Options) -> Result<Opened> {
     Ok(Opened { web, listeners, main, extras })
 }
 
+/// What the operator said; of a simulated engine more is known.
+fn settings(cli: &Cli) -> Settings {
+    let said = cli.settings();
+    let simulated = (cli.command == Some(Command::Demo)).then_some(demo::RANKS);
+    Settings { engine_ranks: said.engine_ranks.or(simulated), ..said }
+}
+
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
 async fn serve(
     cli: &Cli,
@@ -127,7 +135,7 @@ async fn serve(
     // A file system that hangs, or a resolver, must not keep a signal waiting.
     let opened = tokio::select! { opened = open(cli, upstream) => opened?, () = &mut end => return Ok(()) };
     let Opened { web, listeners, main, extras } = opened;
-    let scraper = Scraper::new(main, extras, cli.settings(), Host::start(&cli.host()))
+    let scraper = Scraper::new(main, extras, settings(cli), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start))
         .with_reloads(web.reloads())
         .with_simulated(cli.command == Some(Command::Demo));
