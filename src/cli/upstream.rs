@@ -178,7 +178,7 @@ impl Upstream {
 
     /// An upstream that is this exporter's own listener. The demo has a main upstream of its own.
     pub(super) fn of_itself(&self, listen: &[Listen], is_demo: bool) -> Option<String> {
-        let main = (!is_demo).then(|| ("--upstream", &self.address));
+        let main = (!is_demo).then_some(("--upstream", &self.address));
         let extras = self.extras.iter().map(|extra| ("--upstream.extra", &extra.address));
         main.into_iter().chain(extras).find_map(|(flag, address)| {
             let Endpoint::Tcp { host, port, .. } = &address.endpoint else { return None };
