@@ -7,7 +7,7 @@
 use crate::bound::{DOUBTFUL, Fill, Resolved};
 use crate::derive::engine_labels;
 use crate::dialect::{self, RAM_USAGE};
-use crate::exposition::{self, Edit, Exposition, Metadata, Sample, Span};
+use crate::exposition::{self, Edit, Exposition, Metadata, Sample, Span, Through};
 use crate::family::{Desc, Family, Labels};
 use crate::model::{EngineId, Owner, Snapshot};
 use crate::share::share;
@@ -92,6 +92,7 @@ fn correct_family(
         let fill = engine.tiers.iter().find(|tier| tier.tier.name == row.tier).map(|tier| &tier.fill);
         let after = match enabled {
             false => Err(OFF),
+            true if page.through == Through::Corrected => Err(CORRECTED),
             true if engine.engine.doubts_whose(row.family) => Err(DOUBTFUL),
             true if impossible.contains(&&engine.engine.id) => Err(NO_SHARE),
             true => outcome(fill),
@@ -131,6 +132,9 @@ fn correct_family(
 }
 
 const OFF: &str = "switched off by --correct=off";
+
+/// Why a gauge passes that is corrected already.
+pub const CORRECTED: &str = "another kvtier-exporter has corrected it before it came here";
 
 /// Why a gauge that is no share passes: it may mean something else than the one that misleads (a fork's percents).
 pub const NO_SHARE: &str = "the engine's own value is no share of a whole, so what it means is not known";

@@ -80,6 +80,9 @@ fn why(error: &UpstreamError) -> String {
         UpstreamError::Content(_) | UpstreamError::NotHttp => {
             "did not answer as this exporter does; if it serves TLS, ask with --url https://…".to_owned()
         }
+        UpstreamError::TooLarge { .. } => {
+            format!("answered with more than an exporter says of its health: ask for {PATH}, or give --url no path")
+        }
         _ => error.of_other(&Other { who: "the exporter", flag: "--url" }),
     }
 }

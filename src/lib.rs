@@ -47,6 +47,7 @@
 //! | [`notice`] | what the running exporter would tell somebody, and when the log says it | pure |
 //! | [`own`] | the families about the exporter itself | pure |
 //! | [`process`] | what the kernel says of our own process | I/O |
+//! | [`mod@x509`] | of which version a certificate is that the TLS library refuses | pure |
 //! | [`events`] | KV cache events: what is in the tier, and what another size would bring | I/O at the edge |
 //! | [`host`] | one file a collector of host facts, each on its own thread | I/O |
 //! | [`commands`] | `check`, `plan` and `report`: facts gathered, advice printed | I/O |
@@ -93,3 +94,4 @@ pub mod share;
 pub mod status;
 pub mod upstream;
 pub mod web;
+pub mod x509;

@@ -12,7 +12,8 @@ use kvtier_exporter::events::{self, Events};
 use kvtier_exporter::host::Host;
 use kvtier_exporter::scrape::Scraper;
 use kvtier_exporter::server::{self, Site};
-use kvtier_exporter::upstream::{Address, Client, Options};
+use kvtier_exporter::settings::Settings;
+use kvtier_exporter::upstream::{Address, Client, Options, Role};
 use kvtier_exporter::web::{Keeper, Limits, Names};
 use kvtier_exporter::{commands, demo, files, healthcheck, log, own, plain, redact};
 use tokio::net::TcpListener;
@@ -105,8 +106,17 @@ async fn open(cli: &Cli, upstream: Options) -> Result<Opened> {
     let web = web.context(late)??;
     let listeners = server::bind(&cli.web.listen).await?;
     let (main, extras) = (Client::open(upstream).await?, Client::open_all(cli.upstream.extras()).await?);
-    main.learn().await;
+    if let Err(unknown) = main.learn().await {
+        tracing::warn!("at the start the upstream {}; everything else is served", unknown.told(Role::Main));
+    }
     Ok(Opened { web, listeners, main, extras })
+}
+
+/// What the operator said; of a simulated engine more is known.
+fn settings(cli: &Cli) -> Settings {
+    let said = cli.settings();
+    let simulated = (cli.command == Some(Command::Demo)).then_some(demo::RANKS);
+    Settings { engine_ranks: said.engine_ranks.or(simulated), ..said }
 }
 
 /// Serves until a signal comes. `ready` gets the first address that is listened on.
@@ -125,7 +135,7 @@ async fn serve(
     // A file system that hangs, or a resolver, must not keep a signal waiting.
     let opened = tokio::select! { opened = open(cli, upstream) => opened?, () = &mut end => return Ok(()) };
     let Opened { web, listeners, main, extras } = opened;
-    let scraper = Scraper::new(main, extras, cli.settings(), Host::start(&cli.host()))
+    let scraper = Scraper::new(main, extras, settings(cli), Host::start(&cli.host()))
         .with_events(events.as_ref().map(Events::start))
         .with_reloads(web.reloads())
         .with_simulated(cli.command == Some(Command::Demo));
@@ -133,10 +143,10 @@ async fn serve(
     for (upstream, url) in scraper.upstreams() {
         tracing::info!(upstream, url, "scraping");
     }
-    let standing = scraper.tell_standing();
-    if cli.upstream.insecure_skip_verify && standing == 0 {
+    scraper.tell_standing();
+    for flag in cli.upstream.idle() {
         tracing::warn!(
-            "--upstream.insecure-skip-verify does nothing: no upstream has an https address; leave the flag out"
+            "{flag}: this does nothing, since no upstream that it is about has an https address; leave it out, or write https://"
         );
     }
     let addresses = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>()?;

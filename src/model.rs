@@ -241,6 +241,9 @@ pub enum Residency {
     Share(Quotient),
 }
 
+/// The connector of a tier that is there since its size was declared, and of which the pages show nothing.
+pub const DECLARED_ALONE: &str = "unknown";
+
 /// One offload tier of one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tier {

@@ -16,9 +16,9 @@ use crate::correct::Corrected;
 use crate::dialect::lmcache_tokens::{self, CachedTokens};
 use crate::dialect::serving::{self, Configured, Serving};
 use crate::events::Resident;
-use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, has_sample, named_lines};
+use crate::exposition::{Counts, Edit, Exposition, Layout, LineNote, Through, has_sample, named_lines};
 use crate::family::Family;
-use crate::model::{Engine, EngineId, Medium, Snapshot};
+use crate::model::{DECLARED_ALONE, Engine, EngineId, Medium, Snapshot};
 use crate::notice::spelling::{Spelling, Via};
 use crate::notice::{self, Notice};
 use crate::settings::{HostFacts, Settings};
@@ -63,6 +63,8 @@ pub struct PageReport {
     pub merged_out: usize,
     /// What this page alone was recognised as.
     pub recognised: Recognised,
+    /// Whether it came through another exporter of this kind.
+    pub through: Through,
 }
 
 /// What a page was recognised as.
@@ -145,6 +147,7 @@ pub fn process_beside(layout: &Layout, sources: &[Source], settings: &Settings, 
         };
         report.counts = std::mem::take(&mut page.counts);
         report.notes = std::mem::take(&mut page.notes);
+        report.through = page.through;
         is_unfamiliar = page.is_unfamiliar;
         notices = notice::page::of_engines(&facts);
     }
@@ -260,7 +263,7 @@ fn prepare(sources: &[Source]) -> Prepared {
         } else {
             let page = body.scan(&dialect::NAMES);
             report.recognised = Recognised::from(&dialect::read(slice::from_ref(&page)));
-            (report.counts, report.notes) = (page.counts, page.notes);
+            (report.counts, report.notes, report.through) = (page.counts, page.notes, page.through);
             further.push(rewrite::apply(body.bytes(), page.edits).concat());
         }
         reports.push(report);
@@ -271,7 +274,8 @@ fn prepare(sources: &[Source]) -> Prepared {
         for (report, part) in further.zip(joined.parts) {
             (report.merged_out, report.counts.samples) = (part.left_out, part.samples);
         }
-        bodies.push(Body::new(joined.text.into()));
+        let through = reports.iter().map(|report| report.through).max().unwrap_or_default();
+        bodies.push(Body::new(joined.text.into()).come_through(through));
     }
     Prepared { bodies, reports }
 }
@@ -310,7 +314,7 @@ fn read(pages: &[Exposition<'_>], sources: &[Source], settings: &Settings) -> Sn
         for engine in engines {
             let is_its = |server: &&mut Engine| server.tier(name).is_some() && engine.id.has(&server.id.labels);
             if engine.tier(name).is_none() && !servers.iter().any(is_its) {
-                engine.tier_or_insert(name, *medium, "unknown");
+                engine.tier_or_insert(name, *medium, DECLARED_ALONE);
             }
         }
     }
@@ -341,11 +345,12 @@ fn residents(engines: &[Resolved<'_>]) -> Vec<(EngineId, Resident)> {
 fn of_page(report: &mut PageReport, text: impl FnOnce() -> Bytes) -> Vec<Notice> {
     let is_main = report.name == MAIN;
     let lines = notice::page::of_lines(&report.name, &report.counts, &report.notes);
+    let through = notice::page::of_way(&report.name, report.through);
     let strange = report.recognised.nothing().then(text);
     let strange = strange.filter(|body| is_main || Spelling::may_be_of_an_engine(body));
     let names = strange.map(|body| Spelling::of(&body)).and_then(|spelling| {
         report.recognised.via = spelling.via();
         notice::page::of_names(&report.name, is_main, &spelling)
     });
-    names.into_iter().chain(lines).collect()
+    names.into_iter().chain(through).chain(lines).collect()
 }

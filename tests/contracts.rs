@@ -87,3 +87,12 @@ fn the_document_on_notices_has_every_kind_in_the_programs_words() {
     let program: Vec<_> = KINDS.iter().map(|kind| [kind.id, kind.what, kind.why, kind.action]).collect();
     assert_eq!(notices(), program);
 }
+
+/// What the README says for containers is what the image does.
+#[test]
+fn the_readme_asks_the_image_for_its_health_as_the_image_does() {
+    let command = |text: &str| text.lines().find_map(|line| line.split_once("CMD [")).map(|(_, rest)| rest.to_owned());
+    let image = command(include_str!("../deploy/Dockerfile")).expect("the image has a HEALTHCHECK");
+    assert_eq!(command(README).as_ref(), Some(&image));
+    assert!(image.contains("\"healthcheck\""));
+}

@@ -197,6 +197,8 @@ fn without_corrections_every_page_that_prometheus_takes_stays_byte_for_byte() {
     assert!(faults.is_empty(), "{} pages were changed:\n{}", faults.len(), faults.join("\n"));
 }
 
+const ACTIVE: &str = "kvtier_correction_active{";
+
 #[test]
 fn an_answer_fed_back_in_comes_out_again() {
     for capture in captures::all() {
@@ -205,12 +207,16 @@ fn an_answer_fed_back_in_comes_out_again() {
         let second = process(&answer_of(&first), Format::Text, &settings);
         let (first_page, second_page) = (page_of(&first), page_of(&second));
         assert!(first_page == second_page, "{}: the page was changed again", capture.name);
-        // The raw gauge is gone from the page, so what was pinned cannot be told a second time.
+        // The raw gauge is gone from the page, so what was pinned cannot be told a second time, and nothing is corrected again.
+        let corrected = families_of(&first).lines().any(|line| line.starts_with(ACTIVE) && line.ends_with("} 1"));
+        let again = families_of(&second);
+        assert!(!corrected || !again.contains("\nkvtier_tier_pinned_ratio{"), "{}: {again}", capture.name);
+        assert!(!corrected || !again.lines().any(|line| line.starts_with(ACTIVE) && line.ends_with("} 1")));
         let steady = |outcome| {
             let text = families_of(outcome);
             Own::read(&text);
             text.lines()
-                .filter(|line| !line.contains("kvtier_tier_pinned_ratio"))
+                .filter(|line| !line.contains("kvtier_tier_pinned_ratio") && !line.starts_with(ACTIVE))
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         };

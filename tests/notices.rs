@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use kvtier_exporter::advise::{Finding, check};
 use kvtier_exporter::bound::resolve;
+use kvtier_exporter::family::encode;
 use kvtier_exporter::host::facts::BoxFacts;
 use kvtier_exporter::notice::kinds::{KINDS, SKIP_VERIFY};
 use kvtier_exporter::notice::spelling::Via;
@@ -91,6 +92,75 @@ fn a_further_upstream_may_be_anything_but_a_page_of_an_engine_in_another_spellin
     let ray = of(&[main, source("ray", RAY)]);
     assert_eq!(ray.notices.iter().filter(|notice| notice.upstream == "ray").count(), 1);
     assert_eq!(ray.reports[1].recognised.via, Via::Prefixed);
+}
+
+// Another exporter in front.
+
+/// A tier of 8 GiB, that is 8,589,934,592 bytes, of which 2,147,483,648 bytes are stored: a quarter is filled, and copies pin
+/// an eighth of it.
+fn with_a_gauge() -> Page {
+    Page::vllm()
+        .sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.125")
+        .sample("vllm:kv_offload_store_bytes_total", "", "2147483648")
+        .config(r#"kv_offloading_size="8.0",kv_offloading_backend="native""#)
+}
+
+/// What an exporter makes of a page, as the next one gets it.
+fn behind_an_exporter(page: &Page, change: impl FnOnce(&mut Settings)) -> Page {
+    let first = run_with(page, |settings, _| change(settings));
+    let version = "kvtier_exporter_build_info{version=\"0\",revision=\"0\",rustc=\"0\"} 1\n";
+    Page::new().text(&first.page).text(&encode(&first.outcome.families)).text(version)
+}
+
+#[test]
+fn what_an_exporter_in_front_has_corrected_is_no_share_that_is_pinned() {
+    let first = run(&with_a_gauge());
+    assert_eq!(first.values("kvtier_tier_pinned_ratio"), [0.125]);
+    let second = run(&behind_an_exporter(&with_a_gauge(), |_| ()));
+    assert!(second.absent("kvtier_tier_pinned_ratio"), "{:?}", second.values("kvtier_tier_pinned_ratio"));
+    assert_eq!(second.values("kvtier_tier_fill_upper_bound_ratio"), [0.25]);
+    assert_eq!(second.values("kvtier_correction_active"), [0.0], "the gauge came corrected, and passes");
+    assert_eq!(second.page, first.page);
+    assert_eq!(ids(&second.outcome.notices), ["upstream-is-exporter"]);
+    assert!(second.warnings[0].contains("kvtier_correction_active is 1 there"), "{}", second.warnings[0]);
+}
+
+#[test]
+fn what_an_exporter_in_front_has_left_alone_is_read_and_corrected() {
+    for name in ["off", "unsized"] {
+        let page = if name == "off" {
+            behind_an_exporter(&with_a_gauge(), |settings| settings.correct = false)
+        } else {
+            // Without its size the first one has no fill to put in the gauge's place.
+            let unsized_page = Page::vllm().sample("vllm:kv_offload_cpu_cache_usage_perc", "", "0.125").sample(
+                "vllm:kv_offload_store_bytes_total",
+                "",
+                "2147483648",
+            );
+            behind_an_exporter(&unsized_page, |_| ())
+        };
+        let second = run_with(&page, |settings, _| {
+            settings.tier_sizes.insert("ram".into(), 8 * GIB);
+        });
+        assert_eq!(second.values("kvtier_tier_pinned_ratio"), [0.125], "{name}");
+        assert_eq!(second.values("kvtier_correction_active"), [1.0], "{name}");
+        assert!(ids(&second.outcome.notices).contains(&"upstream-is-exporter"), "{name}");
+    }
+}
+
+#[test]
+fn an_extra_that_is_an_exporter_is_told_of_and_what_it_corrected_is_not_read() {
+    let extra = behind_an_exporter(&with_a_gauge(), |_| ());
+    let engine = "vllm:prompt_tokens_total{engine=\"0\",model_name=\"acme/m\"} 5\n";
+    let both = of(&[source("main", engine), source("second", extra.written())]);
+    let told: Vec<_> = both.notices.iter().map(|notice| (notice.kind.id, notice.upstream.as_str())).collect();
+    assert_eq!(told, [("upstream-is-exporter", "second")]);
+    let pinned = both.families.iter().find(|family| family.desc.name == "kvtier_tier_pinned_ratio").unwrap();
+    assert_eq!(pinned.samples, []);
+    // A page of the box alone, and one of the same names' beginning.
+    let boxed = of(&[source("main", engine), source("node", "kvtier_exporter_build_info{version=\"0\"} 1\n")]);
+    assert_eq!(ids(&boxed.notices), ["upstream-is-exporter"]);
+    assert_eq!(ids(&of(&[source("main", &format!("{engine}kvtier_other 1\n"))]).notices), [""; 0]);
 }
 
 // Directions.
@@ -291,6 +361,26 @@ fn what_is_told_of_an_engine_names_its_model() {
 }
 
 #[test]
+fn a_size_of_a_tier_of_lmcaches_is_told_of_where_no_page_shows_lmcache() {
+    let sized = |page: &Page, tier: &str| {
+        let sized = run_with(page, |settings, _| settings.tier_sizes = [(tier.to_owned(), 3 * GIB)].into());
+        (ids(&sized.outcome.notices), sized)
+    };
+    let without = Page::vllm().sample("vllm:prompt_tokens_total", "", "1");
+    for tier in ["lmcache_disk", "lmcache_cpu"] {
+        let (told, sized) = sized(&without, tier);
+        assert_eq!(told, ["tier-size-unused"], "{tier}");
+        assert!(sized.warnings[0].contains("no page shows LMCache so far"), "{}", sized.warnings[0]);
+        assert_eq!(sized.values("kvtier_tier_size_bytes"), [3221225472.0]);
+    }
+    assert_eq!(sized(&without, "foo").0, ["tier-size-unused"]);
+    // A RAM tier has a notice of its own, and LMCache's own page shows its disk.
+    assert_eq!(sized(&without, "ram").0, ["tier-without-transfer-metrics"]);
+    let lmcache = include_str!("fixtures/lmcache-0.5.6-real-storage-1-partial/page.prom");
+    assert_eq!(sized(&Page::new().text(lmcache), "lmcache_disk").0, [""; 0]);
+}
+
+#[test]
 fn notices_of_pages_in_words_are_those_of_the_explanation_too() {
     let text = explain(&[source("main", SHARED_STORAGE)], &Settings::default(), &HostFacts::default());
     assert!(text.contains("noted: transfer_type \"GPU_to_SHARED_STORAGE\""), "{text}");
@@ -383,6 +473,7 @@ fn of_each_kind() -> Vec<(Vec<Source>, Settings, HostFacts)> {
         (vec![source("main", tier_of(32, "0.33+").written())], Settings::default(), small),
         plain(NO_FAMILIES),
         plain(of_nobody.written()),
+        plain(behind_an_exporter(&with_a_gauge(), |_| ()).written()),
         plain(unsized_gauge.written()),
         (vec![source("main", tier_of(32, "0.24+").written())], sizes, HostFacts::default()),
         plain(two_of_one_cache),

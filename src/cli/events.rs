@@ -13,7 +13,7 @@ use crate::events::{Address, Endpoint, Link, Options};
 #[command(next_help_heading = "Events")]
 pub struct Events {
     /// Follow KV cache events of an engine; repeatable, or a range of ports: one for each DP rank
-    #[arg(id = "events", long = "events", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(endpoints), value_delimiter = ',')]
+    #[arg(id = "events", long = "events", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(peers), value_delimiter = ',')]
     pub connect: Vec<Endpoints>,
 
     /// The same, where the engine connects: its endpoint names a host instead of *
@@ -21,7 +21,7 @@ pub struct Events {
     pub bind: Vec<Endpoints>,
 
     /// Where each of them answers what was missed, in the same order
-    #[arg(id = "events.replay", long = "events.replay", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(endpoints), value_delimiter = ',')]
+    #[arg(id = "events.replay", long = "events.replay", global = true, value_name = "tcp://HOST:PORT", value_parser = Quiet(peers), value_delimiter = ',')]
     pub replay: Vec<Endpoints>,
 
     /// What the topics begin with; the engine's "topic"
@@ -40,7 +40,7 @@ pub struct Events {
     pub window: Duration,
 
     /// Show predictions while the one for the present size is off by so many points of the tokens asked at most
-    #[arg(id = "events.max-error", long = "events.max-error", global = true, value_name = "POINTS", value_parser = units::positive, default_value = "3")]
+    #[arg(id = "events.max-error", long = "events.max-error", global = true, value_name = "POINTS", value_parser = units::points, default_value = "3")]
     pub max_error: f64,
 
     /// Memory of the streams: a quarter for what is on its way, the rest for single chunks, of which a sample is kept beyond it
@@ -55,6 +55,17 @@ pub struct Endpoints(pub Vec<Address>);
 fn endpoints(text: &str) -> Result<Endpoints, String> {
     let text = text.trim();
     Address::parse_all(text).map(Endpoints).map_err(|why| format!("{why}; write tcp://HOST:PORT"))
+}
+
+/// The same, for those that we connect to: every interface is nobody's address.
+fn peers(text: &str) -> Result<Endpoints, String> {
+    let all = endpoints(text)?;
+    match all.0.first() {
+        Some(Address { host, port }) if host.is_empty() => Err(format!(
+            "has * for its host, which is how the engine binds; write the engine's host, for example tcp://127.0.0.1:{port}"
+        )),
+        _ => Ok(all),
+    }
 }
 
 impl Events {

@@ -1,5 +1,5 @@
 //! The command line. Every flag is also an environment variable: `KVTIER_` and the flag's name in capitals, with
-//! `_` for `.` and `-`. Help shows the variables' names and never their values.
+//! `_` for `.` and `-`; an empty one is as none. Help shows the variables' names and never their values.
 //!
 //! To add a flag: a field here; its variable follows by itself.
 
@@ -223,6 +223,7 @@ impl Cli {
         let tier = cli.engine.twice().map(|tier| format!("--tier.size is given twice for tier {tier:?}"));
         let extra = cli.upstream.twice().map(|name| format!("--upstream.extra is given twice with the name {name:?}"));
         let misfit = tier.or(extra).or_else(|| cli.events.misfit()).or_else(|| cli.unsafe_together());
+        let misfit = misfit.or_else(|| cli.asks_itself());
         match misfit {
             None => Ok(cli),
             Some(said) => Err(command.error(ErrorKind::ValueValidation, said)),
@@ -235,6 +236,16 @@ impl Cli {
             _ => None,
         };
         self.upstream.unsafe_beside(token)
+    }
+
+    /// An upstream that is this program's own listener, where it listens.
+    fn asks_itself(&self) -> Option<String> {
+        let is_demo = match self.command {
+            None => false,
+            Some(Command::Demo) => true,
+            Some(_) => return None,
+        };
+        self.upstream.of_itself(&self.web.listen, is_demo)
     }
 
     /// Whether the command gives advice and ends, instead of serving.
@@ -307,8 +318,10 @@ pub fn one_line(error: &clap::Error) -> String {
     format!("{} (--help lists all flags)", line.trim_start_matches("error: "))
 }
 
+/// An empty variable is as none: compose files and units set those that nobody filled in.
 fn with_variable(arg: Arg) -> Arg {
-    match arg.get_long().map(variable) {
+    let is_empty = |name: &String| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    match arg.get_long().map(variable).filter(|name| !is_empty(name)) {
         Some(name) => arg.env(name).hide_env_values(true),
         None => arg,
     }

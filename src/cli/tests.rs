@@ -106,6 +106,15 @@ fn a_wrong_flag_is_one_line_with_a_hint() {
         (&["--upstream.server-name=a b"], "host name"),
         (&["--upstream.basic-auth-file=a", "--upstream.bearer-token-file=b"], "cannot be used with"),
         (&["--log.level=loud"], "warn"),
+        (&["--events=tcp://*:5557"], "the engine binds; write the engine's host, for example tcp://127.0.0.1:5557"),
+        (&["--events=tcp://h:1", "--events.replay=tcp://*:5657"], "write the engine's host"),
+        (&["--events=tcp://h:1", "--events.max-error=200"], "100 or less"),
+        (&["--web.listen-address=*:10477"], "write :10477 to listen on every interface"),
+        (&["--web.listen-address=http://127.0.0.1:29767"], "write host and port alone, 127.0.0.1:29767"),
+        (&["--upstream=localhost:10477"], "--web.listen-address 127.0.0.1:10477): it would ask itself"),
+        (&["--upstream=h:1", "--upstream.extra=x=127.0.0.1:10477/x"], "--upstream.extra http://127.0.0.1:10477/x is"),
+        (&["demo", "--upstream.extra=x=127.0.0.1:10477"], "it would ask itself"),
+        (&["--web.listen-address=[::]:8000"], "--upstream http://127.0.0.1:8000/metrics is where"),
         (&["serve"], "serve"),
     ] {
         let line = refusal(flags);
@@ -164,5 +173,18 @@ fn event_endpoints_are_paired_with_their_replays_in_order() {
         (&["--events=h:1"], "does not begin with tcp://"),
     ] {
         assert!(refusal(flags).contains(why), "{}", refusal(flags));
+    }
+}
+
+#[test]
+fn what_is_no_listener_of_its_own_may_be_asked() {
+    for flags in [
+        &["check", "--upstream=127.0.0.1:10477"][..],
+        &["healthcheck", "--upstream=127.0.0.1:10477"],
+        &["demo", "--web.listen-address=127.0.0.1:8000"],
+        &["--upstream=10.0.0.5:10477"],
+        &["--events.bind=tcp://*:5557"],
+    ] {
+        assert!(read(flags).is_ok(), "{flags:?}: {}", refusal(flags));
     }
 }

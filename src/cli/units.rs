@@ -2,6 +2,7 @@
 //! pure function whose error is one sentence that says what to write instead.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -92,6 +93,14 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A difference of two shares of 100 points, above 0.
+pub(super) fn points(text: &str) -> Result<f64, String> {
+    match positive(text)? {
+        points if points <= 100.0 => Ok(points),
+        _ => Err("must be 100 or less: they are points of 100".to_owned()),
+    }
+}
+
 /// `on` or `off`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text.trim() {
@@ -140,6 +149,11 @@ impl Listen {
     /// A sentence for the operator.
     pub fn parse(text: &str) -> Result<Listen, String> {
         let text = text.trim();
+        if let Some((_, rest)) = text.split_once("://") {
+            let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+            return Err(format!("a listener has no URL: write host and port alone, {place}"));
+        }
         let Some((host, port)) = text.rsplit_once(':') else {
             return Err(match text.parse::<u16>() {
                 Ok(port) => format!("write :{port} to listen on every interface, or 127.0.0.1:{port}"),
@@ -150,6 +164,7 @@ impl Listen {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         match bare.unwrap_or(host) {
             "" => Ok(Listen { host: None, port }),
+            "*" => Err(format!("write :{port} to listen on every interface")),
             host if bare.is_none() && host.contains(':') => {
                 Err(format!("an IPv6 address needs brackets: [{host}]:{port}"))
             }
@@ -157,6 +172,26 @@ impl Listen {
         }
     }
 }
+
+impl Listen {
+    /// Whether a connection to this host and port comes to this listener, as far as their spelling proves it. `localhost` is
+    /// taken for 127.0.0.1.
+    pub fn answers(&self, host: &str, port: u16) -> bool {
+        let address = |host: &str| if host == "localhost" { Some(LOCALHOST) } else { host.parse::<IpAddr>().ok() };
+        let there = address(host).filter(|_| self.port == port && port != 0);
+        let Some(there) = there else { return false };
+        let here = self.host.as_deref().map(|host| address(&host.to_ascii_lowercase()));
+        match here {
+            None => there.is_loopback() || there.is_unspecified(),
+            Some(Some(here)) if here.is_unspecified() => {
+                (there.is_loopback() || there.is_unspecified()) && (here.is_ipv6() || there.is_ipv4())
+            }
+            Some(here) => here == Some(there),
+        }
+    }
+}
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -233,6 +268,8 @@ mod tests {
     #[test]
     fn numbers_are_finite_and_above_zero() {
         assert_eq!(positive("36166"), Ok(36_166.0));
+        assert_eq!((points("100"), points("0.5")), (Ok(100.0), Ok(0.5)));
+        assert!(points("100.1").unwrap_err().contains("100 or less") && points("0").is_err());
         for text in ["0", "-1", "nan", "inf", "1e999", "", "x"] {
             assert!(positive(text).is_err(), "{text}");
         }
@@ -256,7 +293,39 @@ mod tests {
         assert!(parsed("localhost").unwrap_err().contains("localhost:10477"));
         assert!(parsed("::1:10477").unwrap_err().contains("[::1]:10477"));
         assert!(parsed("host:99999").is_err());
+        assert_eq!(parsed("*:10477").unwrap_err(), "write :10477 to listen on every interface");
+        for text in ["http://127.0.0.1:29767", "http://127.0.0.1:29767/metrics"] {
+            let said = "a listener has no URL: write host and port alone, 127.0.0.1:29767";
+            assert_eq!(parsed(text).unwrap_err(), said);
+        }
         assert_eq!(Listen::parse("[::1]:1").unwrap().to_string(), "[::1]:1");
+    }
+
+    #[test]
+    fn a_listener_knows_its_own_address_where_the_spelling_proves_it() {
+        for (listen, host, port, is_own) in [
+            ("127.0.0.1:10477", "127.0.0.1", 10477, true),
+            ("127.0.0.1:10477", "localhost", 10477, true),
+            ("localhost:10477", "localhost", 10477, true),
+            ("LocalHost:10477", "127.0.0.1", 10477, true),
+            (":10477", "127.0.0.5", 10477, true),
+            (":10477", "::1", 10477, true),
+            (":10477", "0.0.0.0", 10477, true),
+            ("0.0.0.0:10477", "127.0.0.1", 10477, true),
+            ("[::]:10477", "127.0.0.1", 10477, true),
+            ("10.0.0.5:10477", "10.0.0.5", 10477, true),
+            // Another port, another address, or a name or an address of which nobody knows.
+            ("127.0.0.1:10477", "127.0.0.1", 8000, false),
+            ("127.0.0.1:10477", "127.0.0.2", 10477, false),
+            ("127.0.0.1:10477", "::1", 10477, false),
+            ("0.0.0.0:10477", "::1", 10477, false),
+            (":10477", "10.0.0.5", 10477, false),
+            (":10477", "gpu-1", 10477, false),
+            ("gpu-1:10477", "gpu-1", 10477, false),
+            (":0", "127.0.0.1", 10477, false),
+        ] {
+            assert_eq!(Listen::parse(listen).unwrap().answers(host, port), is_own, "{listen} {host}:{port}");
+        }
     }
 
     #[test]

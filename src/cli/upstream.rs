@@ -8,9 +8,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args};
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::units;
+use super::units::{self, Listen};
 use crate::pipeline::MAIN;
-use crate::upstream::{Address, AddressError, IdentityFiles, Options, SecretFile, TlsOptions};
+use crate::upstream::{Address, AddressError, Endpoint, IdentityFiles, Options, SecretFile, TlsOptions};
 
 /// What we fetch.
 #[derive(Debug, Args)]
@@ -160,6 +160,34 @@ impl Upstream {
             "--upstream.insecure-skip-verify cannot be used with {flag}: whoever answers would get the credentials. Name the \
              certificate or its authority with --upstream.ca-file instead"
         ))
+    }
+
+    /// Flags about TLS that do nothing, since nobody is asked with TLS whom they are about.
+    pub fn idle(&self) -> Vec<&'static str> {
+        let is_tls = |address: &Address| matches!(address.endpoint, Endpoint::Tcp { tls: true, .. });
+        let main = is_tls(&self.address);
+        let any = main || self.extras.iter().any(|extra| is_tls(&extra.address));
+        let flags = [
+            ("--upstream.insecure-skip-verify", self.insecure_skip_verify, any),
+            ("--upstream.ca-file", self.ca_file.is_some(), any),
+            ("--upstream.cert-file and --upstream.key-file", self.cert_file.is_some(), main),
+            ("--upstream.server-name", self.server_name.is_some(), main),
+        ];
+        flags.into_iter().filter(|(_, given, used)| *given && !used).map(|(flag, ..)| flag).collect()
+    }
+
+    /// An upstream that is this exporter's own listener. The demo has a main upstream of its own.
+    pub(super) fn of_itself(&self, listen: &[Listen], is_demo: bool) -> Option<String> {
+        let main = (!is_demo).then_some(("--upstream", &self.address));
+        let extras = self.extras.iter().map(|extra| ("--upstream.extra", &extra.address));
+        main.into_iter().chain(extras).find_map(|(flag, address)| {
+            let Endpoint::Tcp { host, port, .. } = &address.endpoint else { return None };
+            let own = listen.iter().find(|listen| listen.answers(host, *port))?;
+            Some(format!(
+                "{flag} {address} is where this exporter itself listens (--web.listen-address {own}): it would ask itself. \
+                 Give the engine's address, or listen on another port"
+            ))
+        })
     }
 
     /// A name that two extras have.

@@ -59,6 +59,10 @@ use simulation::{Setup, State, Truth};
 /// Bytes of one chunk, all ranks together: 464 tokens of about 36 kB.
 pub const CHUNK_BYTES: u64 = 16 << 20;
 
+/// Processes of each engine that copy: all of its copies go one after the other at the speed of one rank, each with its whole
+/// seconds on the page. No page of vLLM's says so.
+pub const RANKS: u32 = 1;
+
 /// The most simulated time that one request makes up for. After a longer silence the rest is skipped.
 const CATCH_UP: Duration = Duration::from_secs(3600);
 /// vLLM closes a connection that was idle for so long.
@@ -256,6 +260,7 @@ pub fn greeting(engine: SocketAddr, exporter: SocketAddr) -> String {
 A simulated vLLM with two engines and a 32 GiB RAM tier each, one minute of it in every second.
   engine    http://{engine}/metrics
   exporter  http://{exporter}/metrics
+  browser   http://{exporter}/
 
 Give it a quarter of a minute, then try:
   curl -s http://{engine}/metrics http://{exporter}/metrics | grep '^vllm:kv_offload_cpu_cache_usage_perc'

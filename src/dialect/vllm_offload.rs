@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::identity::{Declared, Kind, Whose};
 use super::vllm::{CACHE_CONFIG, CONFIGURED};
 use super::{Dialect, as_number, described, facts, first, of_processes, placed, shares, unreadable};
-use crate::exposition::{Exposition, Labels, unescape};
+use crate::exposition::{Exposition, Labels, Through, unescape};
 use crate::model::{
     Engine, EngineId, Fact, Medium, Note, Owner, Residency, Size, SizeSource, Slots, Snapshot, Tier, Transfers,
 };
@@ -211,7 +211,14 @@ fn strangeness(engine: &EngineId, kind: &str, place: Option<&str>) -> Option<Str
 }
 
 fn gauges(page: &Exposition<'_>, snapshot: &mut Snapshot) {
-    shares(page, snapshot, USAGE, |engine, labels, fact| of_processes(&mut ram(engine).pinned, labels, fact));
+    // What another exporter has corrected is a fill, and what is pinned is not on the page.
+    let is_pinned = page.through != Through::Corrected;
+    shares(page, snapshot, USAGE, |engine, labels, fact| {
+        let tier = ram(engine);
+        if is_pinned {
+            of_processes(&mut tier.pinned, labels, fact);
+        }
+    });
     shares(page, snapshot, WRITE_USAGE, |engine, labels, fact| of_processes(&mut ram(engine).storing, labels, fact));
     facts(page, snapshot, ALLOCATION_FAILURES, |engine, _, fact| ram(engine).refusals += fact.value);
     facts(page, snapshot, OCCUPIED, |engine, _, fact| {

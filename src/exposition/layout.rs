@@ -6,7 +6,8 @@
 
 use super::line::{Kind, LONGEST_QUOTE, Line};
 use super::names::{NameId, Names};
-use super::scan::{is_own, next_line};
+use super::own::is_own;
+use super::scan::next_line;
 use super::series::Shapes;
 use super::{Metadata, Span};
 

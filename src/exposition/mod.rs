@@ -13,6 +13,7 @@ mod labels;
 mod layout;
 mod line;
 mod names;
+mod own;
 mod scan;
 mod series;
 mod window;
@@ -23,6 +24,7 @@ use std::ops::Range;
 pub use labels::{Labels, unescape};
 pub use layout::Layout;
 pub use names::{NameId, Names};
+pub use own::Through;
 use scan::Scan;
 pub use scan::{has_sample, named_lines};
 
@@ -128,6 +130,8 @@ pub struct Exposition<'a> {
     pub has_quoted_names: bool,
     /// The layout that it was read beside was of little help: more than an eighth of the lines had to be read in full.
     pub is_unfamiliar: bool,
+    /// Whether another exporter of this kind stood before this one.
+    pub through: Through,
     names: &'a Names,
 }
 

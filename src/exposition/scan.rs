@@ -3,6 +3,7 @@
 use super::layout::{Layout, Walk, What};
 use super::line::{self, Kind, Line};
 use super::names::{NameId, Names};
+use super::own::{Through, is_own};
 use super::series::Shapes;
 use super::{Counts, Edit, Exposition, Labels, LineNote, Metadata, Sample, Span};
 
@@ -11,11 +12,6 @@ const NOTES: usize = 20;
 
 /// How much of an odd line is kept.
 const NOTE_LENGTH: usize = 160;
-
-/// Families of ours in the page come from another exporter in front of it; ours replace them.
-pub(super) fn is_own(name: &[u8]) -> bool {
-    name.starts_with(b"kvtier_")
-}
 
 /// One line of a page.
 pub(super) struct Next<'a> {
@@ -112,6 +108,7 @@ impl<'a, 'l> Scan<'a, 'l> {
             notes: Vec::new(),
             has_quoted_names: false,
             is_unfamiliar: false,
+            through: Through::None,
             names,
         };
         let (shapes, walk) = (Shapes::new(body), layout.walk());
@@ -213,6 +210,9 @@ impl<'a, 'l> Scan<'a, 'l> {
             self.passes = !self.own && self.wanted.is_none();
         }
         if self.own {
+            let (from, to) = sample.value_at;
+            let value = line::number(&self.page.body[start + from..start + to]);
+            self.page.through = self.page.through.max(Through::told_by(sample.name, value));
             return self.edit(span, String::new());
         }
         self.page.counts.samples += 1;

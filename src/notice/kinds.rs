@@ -12,6 +12,15 @@ pub const UNKNOWN_ENGINE: Kind = Kind {
     check: InCheck::Better(&["upstream-unknown-engine", "upstream-wrong-endpoint"], Finding),
 };
 
+/// Another exporter of this kind between the engine and this one.
+pub const UPSTREAM_IS_EXPORTER: Kind = Kind {
+    id: "upstream-is-exporter",
+    what: "The upstream is itself a kvtier-exporter.",
+    why: "Its own families are left out, since this exporter writes them anew. A gauge that it has corrected passes as it is, and what copies in flight pin is then not known: kvtier_tier_pinned_ratio is absent.",
+    action: "Point --upstream (or --upstream.extra) at the engine itself, such as http://127.0.0.1:8000/metrics, or let Prometheus scrape that exporter alone.",
+    check: InCheck::AsItIs(Finding),
+};
+
 /// A `transfer_type` that is no known way.
 pub const UNKNOWN_DIRECTION: Kind = Kind {
     id: "unknown-transfer-direction",
@@ -88,7 +97,7 @@ pub const GAUGE_NOT_CORRECTED: Kind = Kind {
 pub const TIER_SIZE_UNUSED: Kind = Kind {
     id: "tier-size-unused",
     what: "--tier.size names a tier that no engine shows.",
-    why: "The size is not used. The tier may have another name, or it did not start.",
+    why: "Nothing but this size is known of such a tier, so it has no fill. It may have another name, or it did not start.",
     action: "Compare the name with the tier label of kvtier_tier_info, and the engine's log with its configuration.",
     check: InCheck::AsItIs(Finding),
 };
@@ -150,6 +159,7 @@ pub const SKIP_VERIFY: Kind = Kind {
 /// All of them, in the order of the document.
 pub const KINDS: &[&Kind] = &[
     &UNKNOWN_ENGINE,
+    &UPSTREAM_IS_EXPORTER,
     &UNKNOWN_DIRECTION,
     &IDENTITY_UNCERTAIN,
     &VALUE_WITHHELD,

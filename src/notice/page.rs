@@ -2,15 +2,15 @@
 
 use super::kinds::{
     DROPPED_LINES, GAUGE_NOT_CORRECTED, IDENTITY_UNCERTAIN, SERVED_BY_NO_TIER, SHM_WRONG_MOUNT, TIER_SIZE_MISMATCH,
-    TIER_SIZE_UNUSED, TIER_WITHOUT_METRICS, UNKNOWN_ENGINE, VALUE_WITHHELD,
+    TIER_SIZE_UNUSED, TIER_WITHOUT_METRICS, UNKNOWN_ENGINE, UPSTREAM_IS_EXPORTER, VALUE_WITHHELD,
 };
 use super::spelling::{Spelling, Via};
 use super::{Kind, Notice};
 use crate::advise::words::{counted, many, size};
 use crate::bound::{DOUBTFUL, IMPOSSIBLE, Resolved, ResolvedTier, SHARED};
-use crate::correct::{Corrected, NO_SHARE};
-use crate::exposition::{Counts, LineNote};
-use crate::model::{Engine, Medium, SizeSource, Snapshot, Tier};
+use crate::correct::{CORRECTED, Corrected, NO_SHARE};
+use crate::exposition::{Counts, LineNote, Through};
+use crate::model::{DECLARED_ALONE, Engine, Medium, SizeSource, Snapshot, Tier};
 use crate::settings::{HostFacts, LiveTierFile, Settings, SharedMemory};
 use crate::share::Withheld;
 
@@ -100,6 +100,18 @@ pub fn of_lines(upstream: &str, counts: &Counts, notes: &[LineNote]) -> Option<N
     )
 }
 
+/// What the way of a page gives to tell: another exporter of this kind stood before this one.
+pub fn of_way(upstream: &str, through: Through) -> Option<Notice> {
+    let detail = match through {
+        Through::None => return None,
+        Through::Exporter => "its page has kvtier_ families of another exporter, and the engine's gauge as it came",
+        Through::Corrected => {
+            "its page has kvtier_ families of another exporter, and kvtier_correction_active is 1 there: the engine's own gauge is not on it"
+        }
+    };
+    Some(Notice::new(&UPSTREAM_IS_EXPORTER, upstream, detail))
+}
+
 /// What the dialects met and could not read as it stands.
 fn met_by_dialects(facts: &Facts<'_>) -> Vec<Notice> {
     let notes = facts.snapshot.notes.iter();
@@ -108,10 +120,10 @@ fn met_by_dialects(facts: &Facts<'_>) -> Vec<Notice> {
         .collect()
 }
 
-/// A gauge that stays misleading although corrections are on.
+/// A gauge that stays misleading although corrections are on. One that came corrected does not mislead.
 fn gauges_not_corrected(facts: &Facts<'_>) -> Vec<Notice> {
     let left = facts.corrected.iter().filter(|_| facts.settings.correct);
-    let left = left.filter_map(|one| Some((one, one.after.err()?)));
+    let left = left.filter_map(|one| Some((one, one.after.err().filter(|why| *why != CORRECTED)?)));
     let text = |(one, why): (&Corrected, &str)| format!("{} of engine {}: {why}", one.family, one.engine);
     left.map(|one| facts.notice(&GAUGE_NOT_CORRECTED, text(one)).after(cause(one.1))).collect()
 }
@@ -140,12 +152,25 @@ fn values_withheld(facts: &Facts<'_>) -> Vec<Notice> {
         .collect()
 }
 
-/// A declared size that belongs to no tier. Without any engine that is not known.
+/// A declared size that belongs to no tier, or to one that is there since it was declared: of LMCache's the pages show nothing
+/// then. A RAM tier of that kind is told of as one without metrics. Without any engine that is not known.
 fn sizes_unused(facts: &Facts<'_>) -> Vec<Notice> {
-    let known = |name: &str| facts.engines.iter().any(|engine| engine.tiers.iter().any(|tier| tier.tier.name == name));
-    let unfit = facts.settings.tier_sizes.keys().filter(|name| !facts.engines.is_empty() && !known(name));
-    let text = |name: &String| format!("--tier.size names tier {name:?}, and no engine shows one of that name so far");
-    unfit.map(|name| facts.notice(&TIER_SIZE_UNUSED, text(name))).collect()
+    let of_name = |name: &str| tiers(facts).map(|(_, tier)| tier.tier).filter(|tier| tier.name == name).collect();
+    let told = facts.settings.tier_sizes.keys().filter_map(|name| {
+        let named: Vec<&Tier> = of_name(name);
+        if named.is_empty() {
+            let text = format!("--tier.size names tier {name:?}, and no engine shows one of that name so far");
+            return Some(facts.notice(&TIER_SIZE_UNUSED, text));
+        }
+        let is_silent = name != "ram" && named.iter().all(|tier| tier.connector == DECLARED_ALONE);
+        let text = || {
+            format!(
+                "--tier.size names tier {name:?}, and no page shows LMCache so far: all there is of it is that size"
+            )
+        };
+        is_silent.then(|| facts.notice(&TIER_SIZE_UNUSED, text()).after(Some("lmcache-metrics-missing")))
+    });
+    told.filter(|_| !facts.engines.is_empty()).collect()
 }
 
 /// Two sizes of one tier.

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use bytes::Bytes;
 
-use crate::exposition::{Exposition, Layout, Names};
+use crate::exposition::{Exposition, Layout, Names, Through};
 use crate::openmetrics;
 
 /// A page of text, and the same without quotes around its names, where it has such. Most pages have none and pay nothing
@@ -12,17 +12,23 @@ use crate::openmetrics;
 pub(super) struct Body {
     came: Bytes,
     plain: OnceCell<Option<Bytes>>,
+    through: Through,
 }
 
 impl Body {
     /// A page of text.
     pub(super) fn new(came: Bytes) -> Body {
-        Body { came, plain: OnceCell::new() }
+        Body { came, plain: OnceCell::new(), through: Through::None }
+    }
+
+    /// The same page, of which is known through what it came: the lines that said so are gone.
+    pub(super) fn come_through(self, through: Through) -> Body {
+        Body { through, ..self }
     }
 
     /// A page of OpenMetrics turned into text: what is left of quotes in it is to be dropped.
     pub(super) fn from_openmetrics(page: &[u8]) -> Body {
-        Body { came: openmetrics::to_text(page).into(), plain: OnceCell::from(None) }
+        Body { came: openmetrics::to_text(page).into(), plain: OnceCell::from(None), through: Through::None }
     }
 
     pub(super) fn scan<'a>(&'a self, names: &'a Names) -> Exposition<'a> {
@@ -31,7 +37,7 @@ impl Body {
 
     pub(super) fn scan_beside<'a>(&'a self, layout: &Layout, names: &'a Names) -> Exposition<'a> {
         let page = Exposition::scan_beside(layout, &self.came, names);
-        match if page.has_quoted_names { self.plain() } else { None } {
+        let mut page = match if page.has_quoted_names { self.plain() } else { None } {
             Some(plain) => {
                 let mut page = Exposition::scan(plain, names);
                 // Layouts are of pages as they came: a newer one would be of no more use here.
@@ -39,7 +45,9 @@ impl Body {
                 page
             }
             None => page,
-        }
+        };
+        page.through = page.through.max(self.through);
+        page
     }
 
     fn plain(&self) -> Option<&Bytes> {

@@ -133,9 +133,9 @@ impl Scraper {
         self.targets().map(|target| (target.name.as_str(), target.client.options().address.to_string())).collect()
     }
 
-    /// Tells the log of the notices that begin with the program and end with it. Returns how many there are.
-    pub fn tell_standing(&self) -> usize {
-        self.unverified().map(Line::Begins).inspect(log).count()
+    /// Tells the log of the notices that begin with the program and end with it.
+    pub fn tell_standing(&self) {
+        self.unverified().map(Line::Begins).for_each(|line| log(&line));
     }
 
     /// Upstreams in whose place anybody may answer: `--upstream.insecure-skip-verify` and an https address.

@@ -153,6 +153,7 @@ impl Target {
                 let (told, body) = (error.told(self.role()), error.excerpt());
                 tracing::warn!(upstream, %url, reason = error.reason(), body, "the upstream {told}");
             }
+            (Some(Change::Up { failed: 0 }), _) => tracing::info!(upstream, %url, "the upstream answers"),
             (Some(Change::Up { failed }), _) => tracing::info!(upstream, %url, failed, "the upstream answers"),
             (_, Some(error)) => {
                 tracing::debug!(upstream, %url, reason = error.reason(), "the upstream {}", error.told(self.role()));

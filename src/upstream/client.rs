@@ -103,11 +103,14 @@ impl Client {
         &self.options
     }
 
-    /// Reads the credentials, so that they are known before anybody repeats them, and their faults are told. What cannot be read
-    /// is told by the first fetch.
-    pub async fn learn(&self) {
-        if let Some(credentials) = &self.credentials {
-            drop(credentials.read(files::PATIENCE).await);
+    /// Reads the credentials, so that they are known before anybody repeats them.
+    ///
+    /// # Errors
+    /// What is wrong with them, which each fetch will meet too.
+    pub async fn learn(&self) -> Result<(), UpstreamError> {
+        match &self.credentials {
+            Some(credentials) => credentials.read(files::PATIENCE).await.map(drop),
+            None => Ok(()),
         }
     }
 

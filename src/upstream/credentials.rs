@@ -122,7 +122,9 @@ fn bearer(text: &str) -> Result<Secret, &'static str> {
         text if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Ok(Secret { scheme: "Bearer", shown: text.to_owned(), telling: redact::Secret::token(text) })
         }
-        _ => Err("holds more than one word of plain letters"),
+        text if text.lines().nth(1).is_some() => Err("holds more than one line, and a token is one word"),
+        text if text.contains(char::is_whitespace) => Err("holds more than one word, and a token is one"),
+        _ => Err("holds a character that no token can have: they are letters, digits and signs of ASCII"),
     }
 }
 
@@ -148,8 +150,15 @@ mod tests {
         assert_eq!(token.header(), "Bearer s3cret");
         assert!(token.header().is_sensitive());
         assert_eq!(format!("{token:?}"), "Secret(***)");
-        for text in ["", "two words", "a\nb", "sécret", "a\0"] {
-            assert!(bearer(text).is_err(), "{text:?}");
+        for (text, why) in [
+            ("", "is empty"),
+            ("two words", "more than one word"),
+            ("a\nb", "more than one line"),
+            ("a\r\nb", "more than one line"),
+            ("sécret", "no token can have"),
+            ("a\0", "no token can have"),
+        ] {
+            assert!(bearer(text).err().is_some_and(|said| said.contains(why)), "{text:?}");
         }
     }
 

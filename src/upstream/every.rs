@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{TlsFault, Unreached, UpstreamError};
 use crate::race::Unresolved;
+use crate::x509;
 
 /// One of each.
 pub(crate) fn failure() -> Vec<UpstreamError> {
@@ -16,6 +17,7 @@ pub(crate) fn failure() -> Vec<UpstreamError> {
         TlsFault::NoSuchName("a b".into()),
         TlsFault::Unusable("x"),
         TlsFault::Key("x".into()),
+        TlsFault::Earlier(x509::earlier(&[0x30, 0x05, 0x30, 0x03, 0x02, 0x01, 0x01]).unwrap()),
         TlsFault::WantsCertificate,
         TlsFault::RefusesCertificate,
         TlsFault::Version,

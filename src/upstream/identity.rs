@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, SignatureScheme};
 use super::tls::pem_words;
 use super::{Flight, TrustError};
 use crate::aside::aside;
-use crate::{files, plain};
+use crate::{files, plain, x509};
 
 /// Far more than any chain or key.
 const LARGEST: u64 = 1 << 20;
@@ -112,6 +112,9 @@ impl ResolvesClientCert for Identity {
 fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
     let IdentityFiles { certificate, key } = files;
     let chain = refused("--upstream.cert-file", certificate, chain)?;
+    if let Some(earlier) = chain.first().and_then(|certificate| x509::earlier(certificate)) {
+        return refused("--upstream.cert-file", certificate, |_| Err(format!("holds a certificate of {earlier}")));
+    }
     let signer = refused("--upstream.key-file", key, |path| {
         let pem = files::read(path, LARGEST).map_err(|error| plain::io(&error))?;
         let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| pem_words(&error, "key"))?;
@@ -122,7 +125,8 @@ fn load(files: &IdentityFiles) -> Result<CertifiedKey, TrustError> {
     refused("--upstream.key-file", key, |_| match pair.keys_match() {
         // A key that cannot tell its public half is tried.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
-        Err(_) => Err("is not the key of the certificate in --upstream.cert-file".to_owned()),
+        Err(Error::InconsistentKeys(_)) => Err("is not the key of the certificate in --upstream.cert-file".to_owned()),
+        Err(_) => Err("cannot be used: what stands in --upstream.cert-file is no certificate".to_owned()),
     })?;
     Ok(pair)
 }

@@ -8,8 +8,9 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMes
 
 use super::demand::Demand;
 use super::key::Unverifiable;
-use super::verify::is_an_authoritys;
+use super::verify::{is_an_authoritys, refused_version};
 use crate::plain;
+use crate::x509::Earlier;
 
 /// Why there is no TLS connection. Its text follows "failed the TLS handshake: ".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +44,9 @@ pub enum TlsFault {
     /// A key that the TLS library does not know: of the certificate, or of one that signed it.
     #[error("its certificate, or one that signed it, has a key that this program cannot verify with ({0})")]
     Key(String),
+    /// The certificate is of an earlier version than can be used.
+    #[error("its certificate is {0}")]
+    Earlier(Earlier),
     /// The server wants a certificate of ours.
     #[error("it asks for a client certificate")]
     WantsCertificate,
@@ -120,6 +124,9 @@ impl TlsFault {
     }
 
     fn of_certificate(error: &CertificateError) -> TlsFault {
+        if let Some(earlier) = refused_version(error) {
+            return TlsFault::Earlier(earlier);
+        }
         match error {
             CertificateError::ExpiredContext { not_after, .. } => TlsFault::Expired(Some(date(not_after.as_secs()))),
             CertificateError::Expired => TlsFault::Expired(None),
@@ -194,6 +201,7 @@ impl TlsFault {
                 "Give it, and the authority that signs it, a key of RSA with 2048 to 8192 bits, of ECDSA on P-256 or P-384, or of \
                  Ed25519"
             }
+            TlsFault::Earlier(_) => "Give the server a certificate of version 3 that names it in its subjectAltName",
             TlsFault::WantsCertificate => "Give it one with --upstream.cert-file and --upstream.key-file",
             TlsFault::RefusesCertificate => {
                 "Look into the server's log, and compare --upstream.cert-file with the authorities that the server takes"

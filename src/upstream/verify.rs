@@ -13,10 +13,11 @@ use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
-use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use webpki::EndEntityCert;
 
 use super::key::Unverifiable;
+use crate::x509;
 
 /// Believes what leads to a trusted certificate, and the trusted certificates themselves.
 #[derive(Debug)]
@@ -40,8 +41,11 @@ impl ServerCertVerifier for Verified {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }
-            Err(Error::InvalidCertificate(why)) if is_of_a_signature(&why) => {
-                let key = self.unverifiable(certificate, intermediates);
+            Err(Error::InvalidCertificate(why)) => {
+                if let Some(version) = by_version(certificate) {
+                    return Err(Error::InvalidCertificate(version));
+                }
+                let key = is_of_a_signature(&why).then(|| self.unverifiable(certificate, intermediates)).flatten();
                 Err(key.map_or(Error::InvalidCertificate(why), Unverifiable::error))
             }
             verdict => verdict,
@@ -115,6 +119,17 @@ fn is_of_the_path(why: &CertificateError) -> bool {
 pub(super) fn is_an_authoritys(why: &CertificateError) -> bool {
     let CertificateError::Other(other) = why else { return false };
     matches!(other.0.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+/// The library refuses all but version 3 and does not say so.
+fn by_version(certificate: &CertificateDer<'_>) -> Option<CertificateError> {
+    x509::earlier(certificate).map(|earlier| CertificateError::Other(OtherError(Arc::new(earlier))))
+}
+
+/// The version, where it is what was refused.
+pub(super) fn refused_version(why: &CertificateError) -> Option<x509::Earlier> {
+    let CertificateError::Other(other) = why else { return None };
+    other.0.downcast_ref::<x509::Earlier>().copied()
 }
 
 /// Believes anybody: `--upstream.insecure-skip-verify`.

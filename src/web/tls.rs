@@ -19,13 +19,16 @@ use super::config::{ClientAuth, Tls};
 use super::files::Files;
 use super::section::Located;
 use super::yaml::Fault;
-use crate::plain;
+use crate::{plain, x509};
 
 /// Reads certificate, key and authority.
 pub(super) fn server(tls: &Tls, files: &mut Files) -> Result<Arc<ServerConfig>, Fault> {
     let provider = Arc::new(provider(tls));
     let (cert, key) = (&tls.cert_file, &tls.key_file);
     let chain = certificates(cert, files)?;
+    if let Some(earlier) = chain.first().and_then(|certificate| x509::earlier(certificate)) {
+        return Err(refuse(cert, &format!("holds a certificate of {earlier}")));
+    }
     // What the PEM reader says of a key could hold a piece of it.
     let pem = files.read(&key.value).map_err(|error| refuse(key, &plain::io(&error)))?;
     let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| refuse(key, &"holds no private key in PEM form"))?;
@@ -35,7 +38,7 @@ pub(super) fn server(tls: &Tls, files: &mut Files) -> Result<Arc<ServerConfig>, 
         .map_err(|_| refuse(cert, &"TLS cannot be set up with these versions, cipher suites and curves"))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, private)
-        .map_err(|error| refuse(key, &misfit(&error)))?;
+        .map_err(|error| misfit(&error, cert, key))?;
     config.ignore_client_order = tls.prefer_server;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -43,12 +46,12 @@ pub(super) fn server(tls: &Tls, files: &mut Files) -> Result<Arc<ServerConfig>, 
 
 const NO_CERTIFICATE: &str = "holds something that is no certificate of an authority";
 
-/// Why key and certificate cannot be used.
-fn misfit(error: &Error) -> &'static str {
+/// Which of key and certificate cannot be used, and why.
+fn misfit(error: &Error, cert: &Located<PathBuf>, key: &Located<PathBuf>) -> Fault {
     match error {
-        Error::InconsistentKeys(_) => "is not the key of the certificate in cert_file",
-        Error::InvalidCertificate(_) => "cannot be used: what stands in cert_file is no certificate",
-        _ => "holds a key that is none of RSA, ECDSA and Ed25519",
+        Error::InconsistentKeys(_) => refuse(key, &"is not the key of the certificate in cert_file"),
+        Error::InvalidCertificate(_) => refuse(cert, &"holds something that is no certificate"),
+        _ => refuse(key, &"holds a key that is none of RSA, ECDSA and Ed25519"),
     }
 }
 

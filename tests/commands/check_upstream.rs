@@ -288,6 +288,33 @@ fn tls_has_a_remedy_for_each_of_its_kinds() {
     tells(&old, "upstream-tls-version", &["Let the server speak TLS 1.2 or 1.3"]);
 }
 
+/// As `openssl x509 -req` makes them where nobody gives it extensions.
+#[test]
+fn certificates_of_version_1_are_told_as_such() {
+    let bench = Bench::new();
+    let at = |name: &str| bench.at(name).display().to_string();
+    let openssl = |words: &[&str]| {
+        let made = Command::new("openssl").args(words).output().expect("openssl can be started");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    let (request, key, certificate) = (at("request.pem"), at("key.pem"), at("cert.pem"));
+    let subject = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=gpu-1", "-keyout", &key, "-out", &request];
+    openssl(&[&["req", "-new"], &subject[..]].concat());
+    openssl(&["x509", "-req", "-in", &request, "-signkey", &key, "-out", &certificate]);
+    let told = ["X.509 version 1", "make it version 3 (openssl x509 -req … -extfile FILE)"];
+    let server = OpenSsl::start(&certificate, &key, &[]);
+    let url = format!("https://{}/metrics", server.address);
+    let said = bench.at_upstream(&url, &["--upstream.ca-file", &certificate, "--upstream.server-name=gpu-1"]);
+    tells(&said, "upstream-certificate-unusable", &told);
+    let said = bench.at_upstream(&url, &["--upstream.cert-file", &certificate, "--upstream.key-file", &key]);
+    assert!(told.iter().all(|words| said.err.contains(words)), "{}", said.err);
+    assert!(said.err.contains("--upstream.cert-file") && !said.err.contains("is not the key"), "{}", said.err);
+    bench.write("web.yml", "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n");
+    let said = bench.run(&["--web.listen-address=127.0.0.1:0", "--web.config.file", &at("web.yml")]);
+    assert!(told.iter().all(|words| said.err.contains(words)), "{}", said.err);
+    assert!(said.err.contains("web.yml line 2: tls_server_config.cert_file: "), "{}", said.err);
+}
+
 /// Servers on OpenSSL close without a word when they are asked in plain HTTP.
 #[test]
 fn a_port_that_speaks_tls_and_closes_is_told_by_a_handshake() {

@@ -191,7 +191,8 @@ fn free_space_and_inodes_bound_the_disk() {
     );
     disk("40MiB").says(0, &["No findings, no remarks."]);
     let missing = plan(&bench, &["--engine=vllm", "--disk=1MiB", "--path", &format!("{kv}/new")]);
-    missing.says(0, &["remark disk-tier-missing"]);
+    missing.says(0, &["remark disk-tier-missing", "and write its path as this program sees it"]);
+    missing.is_silent_about(&["--path.disk-tier"]);
 }
 
 #[test]

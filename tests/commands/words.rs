@@ -1,6 +1,7 @@
 //! What goes wrong is told in words for people: no text of a library, no number of the system's.
 
 use std::net::TcpListener;
+use std::process::Command;
 
 use crate::bench::{Bench, Said, full};
 use crate::check_upstream::LIBRARY;
@@ -43,6 +44,21 @@ fn the_command_line() {
         assert!(
             !said.err.contains("invalid digit") && !said.err.contains("..=") && !said.err.contains("expected number")
         );
+    }
+}
+
+/// As a compose file sets it that names a variable which nobody has filled in.
+#[test]
+fn an_empty_variable_is_as_none() {
+    let plan = |variable: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvtier-exporter"));
+        command.args(["plan", "--engine=vllm"]).env_clear();
+        let said = command.envs(variable.map(|name| (name, ""))).output().unwrap();
+        (said.status, String::from_utf8(said.stderr).unwrap())
+    };
+    let without = plan(None);
+    for name in ["KVTIER_TIER_SIZE", "KVTIER_UPSTREAM_TIMEOUT", "KVTIER_GPU_UNIFIED", "KVTIER_EVENTS"] {
+        assert_eq!(plan(Some(name)), without, "{name}");
     }
 }
 

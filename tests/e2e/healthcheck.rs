@@ -66,6 +66,15 @@ fn what_does_not_serve_is_one_line_and_status_1() {
     assert!(complaint(&run(&["healthcheck", "--web.listen-address=127.0.0.1:0"])).contains("--url"));
 }
 
+/// A page of metrics in place of the one that is meant: 300 lines of 20 bytes and more are beyond 4096.
+#[test]
+fn a_page_that_is_not_of_its_health_is_told_with_the_path_that_is() {
+    let page = "some_family{a=\"b\"} 123\n".repeat(300);
+    let other = Upstream::start(move |_| vec![ok(&page)]);
+    let said = ask(&format!("http://{}/metrics", other.address));
+    assert!(complaint(&said).ends_with("says of its health: ask for /-/healthy, or give --url no path\n"), "{said:?}");
+}
+
 #[test]
 fn it_does_not_wait_for_long() {
     let silent = Upstream::start(|_| vec![Step::Hang]);

@@ -52,6 +52,16 @@ fn repeated_failures_are_a_number_at_their_end() {
 }
 
 #[test]
+fn an_upstream_that_never_failed_answers_after_no_failures() {
+    let upstream = Upstream::start(|_| vec![ok(PAGE)]);
+    let exporter = Exporter::start(&upstream.url(), &[]);
+    exporter.metrics();
+    let told = || exporter.log().into_iter().find(|line| line.contains("the upstream answers"));
+    until("it is told", || told().is_some());
+    assert!(!told().unwrap().contains("failed"), "{told:?}", told = told());
+}
+
+#[test]
 fn json_lines_are_json_and_hold_what_was_said() {
     let upstream = Upstream::start(|_| vec![response("500 Oops", &[], NASTY)]);
     let exporter = Exporter::start(&upstream.url(), &["--log.format=json", "--log.level=debug"]);

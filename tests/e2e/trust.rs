@@ -225,6 +225,32 @@ fn a_client_certificate_that_cannot_be_used_ends_the_start_with_one_line() {
 }
 
 #[test]
+fn flags_about_tls_that_do_nothing_are_told_at_the_start() {
+    let upstream = Upstream::start(|_| vec![ok(PAGE)]);
+    let idle = |flags: &[&str]| {
+        let exporter = Exporter::start(&upstream.url(), flags);
+        exporter.metrics();
+        exporter.log().iter().filter(|line| line.contains("does nothing")).count()
+    };
+    for flag in ["--upstream.ca-file=/nonexistent", "--upstream.insecure-skip-verify", "--upstream.server-name=gpu-1"] {
+        assert_eq!(idle(&[flag]), 1, "{flag}");
+    }
+    assert_eq!(idle(&["--upstream.cert-file=/nonexistent", "--upstream.key-file=/nonexistent"]), 1);
+    // An extra is asked with TLS, and whom to believe is for it too.
+    let skipped = ["--upstream.insecure-skip-verify", "--upstream.extra=x=https://127.0.0.1:1"];
+    assert_eq!((idle(&[]), idle(&skipped)), (0, 0));
+}
+
+#[test]
+fn credentials_that_cannot_be_read_are_told_at_the_start() {
+    let flag = "--upstream.bearer-token-file=/nonexistent";
+    let exporter = Exporter::start("127.0.0.1:1", &[flag]);
+    until("it is told", || exporter.log().iter().any(|line| line.contains("everything else is served")));
+    assert!(exporter.log().concat().contains("the token file /nonexistent cannot be read: no such file or directory"));
+    assert!(exporter.metrics().body.contains("kvtier_upstream_up{upstream=\"main\"} 0"));
+}
+
+#[test]
 fn the_name_in_the_certificate_can_be_another_than_that_of_the_address() {
     let authority = Authority::new();
     let upstream = Upstream::start_tls(authority.server("gpu-1.internal"), |_| vec![ok(PAGE)]);

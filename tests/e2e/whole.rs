@@ -108,9 +108,20 @@ fn the_demo_runs_by_itself_and_says_where() {
     until("it greets", || fs::read_to_string(&greeting).unwrap().contains("Ctrl-C ends it."));
     let greeting = fs::read_to_string(&greeting).unwrap();
     assert!(greeting.contains(engine) && greeting.contains(&format!("http://{}/metrics", exporter.address)));
+    assert!(greeting.contains(&format!("  browser   http://{}/\n", exporter.address)), "{greeting}");
     let address = engine.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap();
     // An engine has the gauge from its first copy on.
     until("it has the gauge", || get(address, "/metrics").body.contains("vllm:kv_offload_cpu_cache_usage_perc{"));
+}
+
+/// Each simulated engine is one rank, so what a reload costs is known on any box.
+#[test]
+fn the_demo_compares_the_cost_of_a_token_reloaded_with_one_computed() {
+    let exporter = Exporter::spawn(&mut command(&["demo", "--web.listen-address", "127.0.0.1:0"]));
+    until("both are there", || {
+        let page = exporter.metrics().body;
+        page.contains("\nkvtier_reload_seconds_per_token{") && page.contains("\nkvtier_prefill_seconds_per_token{")
+    });
 }
 
 /// The simulated engine has no shared memory, so no mount can be the wrong one.

@@ -161,8 +161,8 @@ fn unusable(id: &'static str, seen: String) -> Finding {
         id,
         seen,
         "A disk tier that cannot write fails quietly: the engine serves on and computes everything anew.",
-        "Create the directory on a local disk and give it to the user that the engine runs as; name it with \
-         --path.disk-tier as this program sees it.",
+        "Create the directory on a local disk, give it to the user that the engine runs as, and write its path as this \
+         program sees it.",
     )
 }
 

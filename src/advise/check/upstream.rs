@@ -145,7 +145,7 @@ fn of_tls(fault: &TlsFault) -> &'static str {
         TlsFault::Expired(_) => "upstream-certificate-expired",
         TlsFault::NotYetValid(_) => "upstream-certificate-not-yet-valid",
         TlsFault::WrongName { .. } | TlsFault::Nameless | TlsFault::NoSuchName(_) => "upstream-certificate-name",
-        TlsFault::Unusable(_) | TlsFault::Key(_) => "upstream-certificate-unusable",
+        TlsFault::Unusable(_) | TlsFault::Key(_) | TlsFault::Earlier(_) => "upstream-certificate-unusable",
         TlsFault::Version => "upstream-tls-version",
         _ => "upstream-tls-failed",
     }
