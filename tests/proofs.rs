@@ -406,7 +406,8 @@ fn an_estimated_chunk_is_not_exact_until_everything_stands_still() {
     // 40 chunks by the page, 38 by the stream.
     until("bounds are told", || said(&exporter).exact == Some(0.0));
     let moving = said(&exporter);
-    assert!(!moving.measured && moving.chunks.0 > Some(38.0), "{moving:?}");
+    // An estimate may be too large, so nothing is said to be there at least.
+    assert!(!moving.measured && moving.chunks == (None, Some(40.0)), "{moving:?}");
     publish(&mut publisher, 1, &[&[Stored(38, 40)]]);
     let began = Instant::now();
     until("both stand still", || said(&exporter).exact.is_some() && began.elapsed() > Duration::from_secs(2));

@@ -23,11 +23,7 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
         line(&mut text, 1, &format!("endpoint  {}", one.status.endpoint));
         match one.resident {
             Some(found) => resident(&mut text, &found),
-            None => line(
-                &mut text,
-                1,
-                "resident  not told: the stream is not up to date, or the page does not show vLLM's own OffloadingConnector, which alone announces all that it stores and evicts",
-            ),
+            None => line(&mut text, 1, &format!("resident  not told: {}", why_untold(&one.status))),
         }
         match &one.prediction {
             Ok(prediction) => predicted(&mut text, prediction, one.no_smaller, limits),
@@ -39,6 +35,19 @@ pub fn explain(statuses: &[Arc<Status>], told: &[Told], limits: Limits) -> Strin
 
 fn line(text: &mut Lines, depth: usize, what: &str) {
     text.line(format_args!("{}{what}", "  ".repeat(depth)));
+}
+
+/// Why nothing is told of what is in the tier of an engine whose stream this is.
+fn why_untold(status: &Status) -> &'static str {
+    match &status.view {
+        _ if !status.current => "the stream is not up to date",
+        Some(view) if view.gauge.several_groups => {
+            "its events name several KV groups, whose chunks differ in bytes, and the page has no count of slots"
+        }
+        _ => {
+            "the page does not show vLLM's own OffloadingConnector, which alone announces all that it stores and evicts, or shows              several KV groups and no count of slots"
+        }
+    }
 }
 
 fn endpoint(text: &mut Lines, status: &Status) {

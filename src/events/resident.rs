@@ -50,12 +50,14 @@ impl Shown {
 }
 
 impl Resident {
-    /// Bytes at least and at most.
+    /// Bytes at least and at most. The least is unknown while the bytes of a chunk are an estimate, which may be too large.
     pub fn bytes(&self) -> (Option<f64>, Option<f64>) {
         // Nothing is no bytes, however large a chunk is.
-        let bytes =
-            |chunks: Option<f64>| Some(chunks? * self.chunk.map(|c| c.bytes).or((chunks? == 0.0).then_some(0.0))?);
-        (bytes(Some(self.chunks.0)), bytes(self.chunks.1))
+        let bytes = |chunks: f64, of_chunk: Option<ChunkBytes>| {
+            if chunks == 0.0 { Some(0.0) } else { of_chunk.map(|chunk| chunks * chunk.bytes) }
+        };
+        let low = bytes(self.chunks.0, self.chunk.filter(|chunk| chunk.exact));
+        (low, self.chunks.1.and_then(|chunks| bytes(chunks, self.chunk)))
     }
 
     /// The same as shares of the size, where the stream does not show another size.

@@ -110,6 +110,12 @@ fn ports_of_two_ranks_that_meet() {
     );
     let said = bench().check(&[&format!("--events={events}")]);
     said.says(0, &["remark events-ranks-missing", "2 engines on the page, and 1 endpoint of events."]);
+    // Both of rank 0, in pods of their own: a second endpoint would not help.
+    let in_pods =
+        page.replace("engine=\"0\"", "engine=\"0\",pod=\"a\"").replace("engine=\"1\"", "engine=\"0\",pod=\"b\"");
+    let said = Bench::serving(in_pods).shm("100g").check(&[&format!("--events={events}")]);
+    said.says(0, &["remark events-engine-ambiguous", "2 of 2 engines on the page", "an exporter of its own"]);
+    assert!(!said.out.contains("events-ranks-missing"), "{}", said.out);
 }
 
 #[test]

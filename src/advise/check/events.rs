@@ -4,6 +4,7 @@ use super::{Facts, Page};
 use crate::advise::Finding;
 use crate::advise::words::many;
 use crate::events::probe::{Heard, Replays};
+use crate::events::resident::Peers;
 use crate::events::{Address, Endpoint, Link};
 
 /// An endpoint and what was heard of it.
@@ -139,19 +140,37 @@ pub(super) fn ports(facts: &Facts<'_>) -> Vec<Finding> {
     both.map(finding).into_iter().collect()
 }
 
-/// Ranks that nobody follows.
+/// Engines of which a stream cannot be, and ranks that nobody follows.
 pub(super) fn ranks(facts: &Facts<'_>) -> Vec<Finding> {
     let Ok(Page { engines, .. }) = &facts.page else { return Vec::new() };
     let (followed, there) = (facts.events.len(), engines.len());
-    let missing = followed > 0 && followed < there;
-    let finding = || {
+    let ids = || engines.iter().map(|one| &one.engine.id);
+    let alike = ids().filter(|id| Peers::of(id, ids()) == Peers::SameRank).count();
+    let ambiguous = || {
+        Finding::new(
+            "events-engine-ambiguous",
+            format!(
+                "{} of {} on the page have an engine label that another one has too.",
+                alike,
+                many(there, "engine")
+            ),
+            "A stream of events says the rank of its engine and no more, so nothing is told of the tier of these.",
+            "Give each of them an exporter of its own, with its own page and its own --events.",
+        )
+    };
+    let missing = || {
         Finding::new(
             "events-ranks-missing",
             format!("{} on the page, and {} of events.", many(there, "engine"), many(followed, "endpoint")),
             "Each data-parallel rank publishes on a port of its own; nothing is told of those that are not followed.",
             "Give one endpoint for each: a range such as --events=tcp://127.0.0.1:5557-5558.",
         )
-        .as_remark()
     };
-    missing.then(finding).into_iter().collect()
+    match followed {
+        0 => Vec::new(),
+        // More endpoints would not help these.
+        _ if alike > 0 => vec![ambiguous().as_remark()],
+        _ if followed < there => vec![missing().as_remark()],
+        _ => Vec::new(),
+    }
 }
