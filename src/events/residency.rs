@@ -25,8 +25,10 @@
 //!   that was expected of the other, goes on in its fold. The page's counters show it where they fall.
 //! - A store that failed and was counted by the page makes the bytes of a chunk that are learned from page and stream too large,
 //!   until two times at rest have none between them.
-//! - The last batch before an engine rests may be lost, and the next one tells. A page that counts its stores shows it before, if
-//!   page and stream have something that they agreed about: not right after a late start, nor after a gap.
+//! - The last batch before an engine rests may be lost, and the next one tells. A page that counts its stores shows it before; where
+//!   page and stream have agreed about no moment yet, nothing is exact unless the tier is full.
+//! - A batch that was lost, was made before a reset that only the page counts, and is replayed after it, is told from later ones by
+//!   its time alone: not where the engine's clock was set back in between.
 
 use super::identity::{Key, Map, Sampling};
 
