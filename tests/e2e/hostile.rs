@@ -30,9 +30,13 @@ pub fn hostile() -> Reply {
     const SAMPLE: usize = 1 << 20;
     let upstream = Upstream::start(|_| page(SAMPLE));
     let exporter = Exporter::start(&upstream.url(), &["--upstream.timeout=2m"]);
-    let began = Instant::now();
-    assert!(get_patiently(exporter.address, "/metrics").has("kvtier_upstream_up{upstream=\"main\"} 1"));
-    let times = COST.div_duration_f64(began.elapsed()).ceil();
+    let scrape = || {
+        let began = Instant::now();
+        assert!(get_patiently(exporter.address, "/metrics").has("kvtier_upstream_up{upstream=\"main\"} 1"));
+        began.elapsed()
+    };
+    // The best of some: whatever else the machine does only makes it look dearer than it is.
+    let times = COST.div_duration_f64((0..3).map(|_| scrape()).min().unwrap()).ceil();
     page((times as usize).clamp(4, 200) * SAMPLE)
 }
 
