@@ -326,7 +326,7 @@ fn an_engine_that_restarts_begins_anew() {
     until_last_seq(&exporter, 99);
     assert_eq!(endpoint(&exporter, "up"), Some(1.0));
     assert!(of_tier(&exporter, "stored_chunks_total").unwrap() < stored);
-    assert_eq!(of_tier(&exporter, "resident_exact"), Some(1.0));
+    until("its page and its stream are those of the new engine", || of_tier(&exporter, "resident_exact") == Some(1.0));
     assert!(exporter.log().iter().any(|line| line.contains("the engine has restarted")));
 }
 

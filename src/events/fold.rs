@@ -224,6 +224,11 @@ impl Fold {
         self.residency.settle();
     }
 
+    /// Batches that were missed come now, made before or after those resets. Whether one of them is not placed yet.
+    pub fn unsettle(&mut self) -> bool {
+        self.residency.unsettle()
+    }
+
     /// The same, as that fold of its endpoint.
     #[must_use]
     pub fn numbered(mut self, number: u64) -> Fold {

@@ -353,8 +353,16 @@ impl Reader {
         {
             (self.dirty, self.doubted) = (true, Some(Instant::now()));
         }
-        if self.doubted.take_if(|at| at.elapsed() > ON_ITS_WAY).is_some() {
+        let is_replaying = self.status.replay == Replay::Running;
+        if !is_replaying && self.doubted.take_if(|at| at.elapsed() > ON_ITS_WAY).is_some() {
             fold.settle();
+        }
+    }
+
+    /// What is replayed was made before the page told of a reset, or after it.
+    fn unsettle(&mut self) {
+        if self.fold.as_mut().is_some_and(Fold::unsettle) {
+            self.doubted = Some(Instant::now());
         }
     }
 
@@ -399,6 +407,7 @@ impl Reader {
             return false;
         }
         (self.status.replay, self.dirty) = (Replay::Running, true);
+        self.unsettle();
         self.status.replay = match self.replay_in_rounds(&at, proving, began + replay::PATIENCE) {
             Ok(end) => end,
             Err(fault) => {

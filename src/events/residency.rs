@@ -27,6 +27,8 @@
 //!   until two times at rest have none between them.
 //! - The last batch before an engine rests may be lost, and the next one tells. A page that counts its stores shows it before; where
 //!   page and stream have agreed about no moment yet, nothing is exact unless the tier is full.
+//! - A reset that took place between the restart of an engine and the first page of it, and was not announced by then, is taken for one
+//!   of before the stream, so that a stream that knows every slot is believed.
 //! - A batch that was lost, was made before a reset that only the page counts, and is replayed after it, is told from later ones by
 //!   its time alone: not where the engine's clock was set back in between.
 
@@ -265,6 +267,13 @@ impl Residency {
     /// Batches that come from now on were made after the reset that the page told of.
     pub(super) fn settle(&mut self) {
         self.settling = false;
+    }
+
+    /// Batches that were missed come now, made before or after a reset that the page told of and nothing has placed yet. Whether
+    /// there is one.
+    pub(super) fn unsettle(&mut self) -> bool {
+        self.settling |= self.in_doubt;
+        self.in_doubt
     }
 
     /// Batches were lost: anything may have happened to what was there, and anything may have come.

@@ -204,6 +204,8 @@ struct World {
     tier_behind_ram: bool,
     /// A silent reset, and how much was stored when a page told of it.
     silent: Option<u64>,
+    /// A page of the present engine was seen.
+    paged: bool,
 }
 
 fn fact(value: f64) -> Fact {
@@ -235,6 +237,7 @@ impl World {
             generation: 0,
             tier_behind_ram: behind,
             silent: None,
+            paged: false,
         }
     }
 
@@ -365,6 +368,7 @@ impl World {
             if !same {
                 self.reader.restarted();
             }
+            self.reader.unsettle();
             for sent in kept {
                 let next = self.reader.sequence.next();
                 if sent.seq >= next {
@@ -406,6 +410,8 @@ impl World {
             Step::Reset(scope) if *scope != Scope::Tier && self.silent.is_some() => {}
             // Nor is it told from a clear of which it is not known yet what it emptied.
             Step::Reset(Scope::Tier) if self.is_open() => {}
+            // What a page has counted before it was first seen may be from before the stream that is followed.
+            Step::Reset(_) if !self.paged && self.generation > 0 => {}
             Step::Reset(scope) => {
                 if *scope == Scope::Tier {
                     self.silent = Some(u64::MAX);
@@ -428,6 +434,7 @@ impl World {
                 self.engine = Engine::new(self.engine.slots, self.engine.clock + 5.0);
                 self.now += 5.0;
                 self.generation += 1;
+                self.paged = false;
                 self.connect(false);
             }
             // Where batches that were made before a reset come after it, only their time tells.
@@ -456,6 +463,7 @@ impl World {
     /// A scrape: the page is of now, and the stream has brought what is on its way or not yet.
     fn scrape(&mut self) -> Result<(), TestCaseError> {
         let page = self.page();
+        self.paged = true;
         if self.reader.status.current {
             self.silent = self.silent.map(|_| self.engine.stored);
         }
